@@ -76,24 +76,31 @@ bool is_number(std::string_view text) {
   return text.empty();
 }
 
-// Puts 0.5 for the numbers that may be too large for 64 bits: no form of rows has such. Whether
-// there were any.
-bool shorten_numbers(std::string& line) {
+// Puts 0.5 for the numbers that may be too large for 64 bits, and for NaN and Infinity, which
+// Python writes: no form of rows has such. Whether there were any.
+bool replace_unreadable_numbers(std::string& line) {
   bool found = false;
+  auto replace = [&](size_t begin, size_t size) {
+    std::memset(line.data() + begin, ' ', size);
+    std::memcpy(line.data() + begin, "0.5", 3);
+    found = true;
+  };
   for (size_t i = 0; i < line.size();) {
     if (line[i] == '"') {
       for (++i; i < line.size() && line[i] != '"'; ++i) i += line[i] == '\\';
       ++i;
       continue;
     }
-    const size_t end = std::min(line.find_first_not_of("0123456789+-.eE", i), line.size());
-    const std::string_view token = std::string_view(line).substr(i, end - i);
-    const bool large = token.size() > 18 || token.find_first_of("eE") != std::string_view::npos;
-    if (large && is_number(token)) {
-      std::memset(line.data() + i, ' ', token.size());
-      std::memcpy(line.data() + i, "0.5", 3);
-      found = true;
+    const std::string_view rest = std::string_view(line).substr(i);
+    if (const size_t word = rest.starts_with("NaN") ? 3 : rest.starts_with("Infinity") ? 8 : 0) {
+      replace(i, word);
+      i += word;
+      continue;
     }
+    const size_t end = std::min(line.find_first_not_of("0123456789+-.eE", i), line.size());
+    const std::string_view token = rest.substr(0, end - i);
+    const bool large = token.size() > 18 || token.find_first_of("eE") != std::string_view::npos;
+    if (large && is_number(token)) replace(i, token.size());
     i = std::max(end, i + 1);
   }
   return found;
@@ -111,7 +118,7 @@ std::string mask_problem(std::string_view name, std::span<const int64_t> mask,
 simdjson::error_code parse_line(simdjson::dom::parser& json, std::string& line, element& value) {
   line.reserve(line.size() + simdjson::SIMDJSON_PADDING);
   auto error = json.parse(line.data(), line.size(), false).get(value);
-  if (!error || !shorten_numbers(line)) return error;
+  if (!error || !replace_unreadable_numbers(line)) return error;
   return json.parse(line.data(), line.size(), false).get(value);
 }
 

@@ -73,6 +73,21 @@ TEST(RecordReader, NumbersOfAnySizeInOtherKeysAreIgnored) {
   EXPECT_EQ(detect_json_form(source("{\"id\": 1e400, \"messages\": []}")), RecordForm::kJsonChat);
 }
 
+TEST(RecordReader, WhatPythonWritesForNoNumberIsIgnoredInOtherKeys) {
+  const std::string content = R"({"score": NaN, "text": "NaN -Infinity"})"
+                              "\n"
+                              R"({"text": "b", "other": [Infinity,{"x":-Infinity}, NaN]})";
+  EXPECT_EQ(read_all(content, RecordForm::kJsonText),
+            (std::vector<std::string>{"NaN -Infinity", "b"}));
+  for (const char* text : {"NaN", "-Infinity"}) {
+    expect_contains(problem_of(cat("{\"text\": ", text, "}"), RecordForm::kJsonText), "line 2: ");
+  }
+  for (const char* number : {"nan", "Infinit", "NaN1", "--Infinity", "trueNaN"}) {
+    const std::string line = cat("{\"id\": [", number, "], \"text\": \"a\"}");
+    expect_contains(problem_of(line, RecordForm::kJsonText), "line 2: ");
+  }
+}
+
 TEST(RecordReader, IdsWithPaddingAndLabels) {
   const std::string content =
       R"({"input_ids": [5, 6, 7]})"
