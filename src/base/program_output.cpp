@@ -9,10 +9,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <thread>
 
 #include "base/error.h"
+#include "base/pipe.h"
 #include "base/text.h"
 
 extern char** environ;
@@ -27,10 +27,9 @@ constexpr size_t kMostOfStream = 1 << 20;
 struct Pipe {
   int read = -1, write = -1;
   Pipe() {
-    int ends[2];
-    if (::pipe2(ends, O_CLOEXEC) != 0) throw DeviceError(cat("no pipe: ", std::strerror(errno)));
-    read = ends[0];
-    write = ends[1];
+    const PipeEnds ends = open_pipe();
+    read = ends.read;
+    write = ends.write;
   }
   ~Pipe() {
     ::close(read);

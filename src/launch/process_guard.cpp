@@ -1,6 +1,5 @@
 #include "launch/process_guard.h"
 
-#include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,6 +10,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/pipe.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -47,10 +47,9 @@ void tell(int pipe, pid_t group) {
 }  // namespace
 
 ProcessGuard::ProcessGuard() {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) throw DeviceError(cat("no pipe: ", std::strerror(errno)));
-  FileDescriptor read_end(ends[0]);
-  pipe_ = FileDescriptor(ends[1]);
+  const PipeEnds ends = open_pipe();
+  FileDescriptor read_end(ends.read);
+  pipe_ = FileDescriptor(ends.write);
   pid_ = ::fork();
   if (pid_ < 0) throw DeviceError(cat("cannot start a process: ", std::strerror(errno)));
   if (pid_ == 0) guard(read_end.get());

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/own_program.h"
+#include "base/pipe.h"
 #include "base/text.h"
 
 extern char** environ;
@@ -21,9 +22,8 @@ namespace tessera {
 namespace {
 
 std::pair<FileDescriptor, FileDescriptor> make_pipe() {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) throw DeviceError(cat("no pipe: ", std::strerror(errno)));
-  return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
+  const PipeEnds ends = open_pipe();
+  return {FileDescriptor(ends.read), FileDescriptor(ends.write)};
 }
 
 std::vector<char*> pointers(const std::vector<std::string>& texts) {

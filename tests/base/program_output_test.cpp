@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 
 #include "base/clock.h"
 #include "tests/base/error_expectation.h"
@@ -24,6 +25,18 @@ TEST(ProgramOutput, BothStreamsAndTheStatus) {
 
 TEST(ProgramOutput, WhatIsNoProgram) {
   EXPECT_FALSE(program_output({"no-such-program-here"}, seconds(20)));
+}
+
+TEST(ProgramOutput, SaysWhatToDoWhereTooManyFilesAreOpen) {
+  rlimit before{};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit none{3, before.rlim_max};
+  ::setrlimit(RLIMIT_NOFILE, &none);
+  const std::string message =
+      message_of<DeviceError>([] { program_output({"true"}, seconds(20)); });
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(message,
+            "no pipe: Too many open files: this process may have 3; raise that with `ulimit -n`");
 }
 
 TEST(ProgramOutput, MoreThanAMebibyteIsReadAndDropped) {

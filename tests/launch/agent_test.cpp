@@ -1,5 +1,7 @@
 // The agent on one node: environment, output, signals, failures, restarts, and that nothing is
 // left.
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <set>
 
@@ -360,6 +362,21 @@ TEST_F(Agent, RefusesWhatItCannotStart) {
   Result broken = run({"--nproc_per_node=2", "./broken"});
   EXPECT_EQ(broken.status, 1);
   expect_contains(broken.err, "cannot execute './broken': Exec format error");
+}
+
+TEST_F(Agent, TooFewOpenFilesAreSaidBeforeAnythingStarts) {
+  rlimit before{};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  rlimit few = before;
+  few.rlim_cur = 64;
+  ::setrlimit(RLIMIT_NOFILE, &few);
+  const pid_t agent = start({"--nproc_per_node=40", "--tee=3", "--log_dir=logs", "true"});
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  const Result result = finish(agent);
+  EXPECT_EQ(result.status, 1);
+  expect_contains(result.err, "to start 40 workers takes 1");
+  expect_contains(result.err, " open files, and this process may have 64: raise that");
+  expect_contains(result.err, "with `ulimit -n 512`");
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 #include "backends/xla/child_process.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -15,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/pipe.h"
 #include "base/text.h"
 
 namespace tessera::xla {
@@ -30,25 +30,24 @@ constexpr size_t kLinesSaid = 8;
 
 class Pipe {
  public:
-  Pipe() {
-    if (::pipe2(ends_, O_CLOEXEC) != 0) throw DeviceError(cat("no pipe: ", std::strerror(errno)));
-  }
+  Pipe() = default;
   ~Pipe() {
-    for (int& end : ends_) shut(end);
+    close_read();
+    close_write();
   }
   Pipe(const Pipe&) = delete;
   Pipe& operator=(const Pipe&) = delete;
-  int read_end() const { return ends_[0]; }
-  int write_end() const { return ends_[1]; }
-  void close_read() { shut(ends_[0]); }
-  void close_write() { shut(ends_[1]); }
+  int read_end() const { return ends_.read; }
+  int write_end() const { return ends_.write; }
+  void close_read() { shut(ends_.read); }
+  void close_write() { shut(ends_.write); }
 
  private:
   static void shut(int& end) {
     if (end >= 0) ::close(end);
     end = -1;
   }
-  int ends_[2] = {-1, -1};
+  PipeEnds ends_ = open_pipe();
 };
 
 // With the parent's end this one ends, too; signals as a program starts with them; no core file,
