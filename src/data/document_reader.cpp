@@ -91,6 +91,10 @@ RecordKind detect_kind(std::span<const RemoteEntry> files, const DocumentReaderO
         TESSERA_WARN_ONCE(cat("'", shown_name(file),
                               "' begins with a line of JSON and is read as plain text, since its "
                               "name does not say JSON lines: name it *.jsonl"));
+      } else if (options.text_is_wanted) {
+        TESSERA_WARN_ONCE(cat("'", shown_name(file), "' is plain text, where --text_field ",
+                              options.text_field,
+                              " has no effect: it is for JSON lines (*.jsonl) and tables"));
       }
       return RecordKind::kText;
     }

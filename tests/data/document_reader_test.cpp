@@ -169,10 +169,11 @@ TEST_F(DocumentReaderTest, NamesTellJsonLinesAndAWarningThoseOfOtherNames) {
   for (const char* name : {"json", "a.jl", "a.txt", "ajson.gz", "", "my.json_texts/a.txt",
                            "/x.json.d/part-0", "json/a", "/"})
     EXPECT_FALSE(named_as_json_lines(name)) << name;
-  auto log_of = [&](const char* name, const std::string& content) {
+  auto log_of = [&](const char* name, const std::string& content, bool wanted = false) {
     const std::vector files{directory_.write(name, content)};
     testing::internal::CaptureStderr();
-    EXPECT_EQ(detect_kind(local_entries(files), {.text_field = "raw"}), RecordKind::kText);
+    EXPECT_EQ(detect_kind(local_entries(files), {.text_field = "raw", .text_is_wanted = wanted}),
+              RecordKind::kText);
     return testing::internal::GetCapturedStderr();
   };
   const char* const warned = "' begins with a line of JSON and is read as plain text";
@@ -182,6 +183,10 @@ TEST_F(DocumentReaderTest, NamesTellJsonLinesAndAWarningThoseOfOtherNames) {
   EXPECT_EQ(log_of("d", "text\n{\"raw\": \"x\"}\n"), "");
   EXPECT_EQ(log_of("e", "{\"raw\": " + std::string(1 << 20, ' ')), "");
   EXPECT_EQ(log_of("f", ""), "");
+  const char* const ignored = "' is plain text, where --text_field raw has no effect";
+  expect_contains(log_of("g.txt", "text\n", true), cat("g.txt", ignored));
+  EXPECT_EQ(log_of("g.txt", "text\n", true), "") << "once";
+  EXPECT_EQ(log_of("h.jsonl", "{\"raw\": \"x\"}\n", true), "");
 }
 
 TEST_F(DocumentReaderTest, AnEmptyFileDecidesNothing) {
