@@ -83,7 +83,7 @@ bool is_state_file(const fs::path& path) {
       return tensor.name.find('.') != tensor.name.npos;
     });
   } catch (const UserError&) {
-    return true;  // who opens it says what is wrong with it
+    return true;  // check_torch_file() says what is wrong with it
   }
 }
 
@@ -331,6 +331,17 @@ std::optional<fs::path> find_torch_checkpoint(const fs::path& directory, int lev
     largest = number;
   }
   return newest;
+}
+
+void check_torch_file(const fs::path& found) {
+  if (!is_file(found)) return;
+  try {
+    const TorchFile whole(found);
+  } catch (const UserError& error) {
+    throw UserError(cat(error.what(),
+                        "; by its name it is a checkpoint of PyTorch's: move it away "
+                        "if it is of no use, or give another directory"));
+  }
 }
 
 }  // namespace tessera

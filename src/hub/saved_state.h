@@ -92,4 +92,7 @@ bool is_torch_checkpoint(const std::filesystem::path& directory);
 std::optional<std::filesystem::path> find_torch_checkpoint(const std::filesystem::path& directory,
                                                            int levels = 1);
 
+// UserError that says what is wrong with it, if what was found is a file and damaged.
+void check_torch_file(const std::filesystem::path& found);
+
 }  // namespace tessera

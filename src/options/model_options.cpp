@@ -290,6 +290,7 @@ std::optional<ModelConfig> from_checkpoint(ParsedOptions& parsed) {
   } catch (const UsageError& error) {
     for (const std::string& directory : c.resume_from_checkpoint) {
       if (auto torch = find_torch_checkpoint(directory, 2)) {
+        check_torch_file(*torch);
         throw UserError(cat("'", torch->string(),
                             "' is a checkpoint of PyTorch's: `tessera checkpoint convert ",
                             torch->string(), " DIR` makes one in DIR that is resumed"));

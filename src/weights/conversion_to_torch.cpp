@@ -349,6 +349,7 @@ void refuse_torch_checkpoint(const fs::path& directory) {
   constexpr int kLevels = 2;  // MODEL/DEVICE, or checkpoints/NAME
   auto found = find_torch_checkpoint(directory, kLevels);
   if (!found) return;
+  check_torch_file(*found);
   throw UserError(cat("'", found->string(),
                       "' is a checkpoint of PyTorch's: `tessera checkpoint convert ",
                       found->string(),

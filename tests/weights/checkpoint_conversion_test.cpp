@@ -233,6 +233,14 @@ TEST(RefuseTorchCheckpoint, SaysWhichCommandConvertsIt) {
     expect_contains(refused(), cat("`tessera checkpoint convert ", checkpoint.string(), " DIR`"));
     fs::remove_all(directory / file);
   }
+  // A damaged one is not to be converted.
+  const std::string whole =
+      read_file(fs::path(TESSERA_SOURCE_DIR) / "tests/goldens/torch_files/plain.pt");
+  directory.write("12.pt", whole.substr(0, whole.size() / 2));
+  expect_contains(refused(), "12.pt' cannot be read as a zip archive: its end is missing");
+  expect_contains(refused(), "move it away");
+  EXPECT_EQ(refused().find("checkpoint convert"), std::string::npos);
+  fs::remove(directory / "12.pt");
   // Weights alone are none.
   directory.write("model-7b.pt", "");
   refuse_torch_checkpoint(directory.path());
