@@ -20,14 +20,8 @@ void split_elementwise(PlacementContext& context) {
   Placement placement;
   for (size_t i = 0; i < operands.size() && placement.whole(); ++i)
     placement = context.placement(i);
-  for (size_t i = 0; i < operands.size(); ++i) {
-    if (context.placement(i).whole() && placement.split())
-      operands[i] = context.sliced(i, placement);
-    TESSERA_CHECK(
-        context.placement(i) == placement || context.placement(i).whole(),
-        cat(context.node().op->name(), " with operands that lie differently on the ranks (",
-            context.node().scope, ")"));
-  }
+  for (size_t i = 0; i < operands.size(); ++i)
+    if (context.placement(i) != placement) operands[i] = context.sliced(i, placement);
   context.apply(std::move(operands), placement);
 }
 

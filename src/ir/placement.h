@@ -40,7 +40,7 @@ class PlacementContext {
   virtual Value entered(size_t i) = 0;
   // ... whole and replicated.
   virtual Value replicated(size_t i) = 0;
-  // ... split as given, from whole.
+  // ... split as given, from however it lies.
   virtual Value sliced(size_t i, Placement placement) = 0;
 
   // The sum of every rank's `partial` over `axes`, which has the shape `whole`, and how it lies:

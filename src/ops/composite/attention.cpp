@@ -135,16 +135,14 @@ std::vector<TensorType> Attention::infer(const InferContext& context) const {
 
 void Attention::split(PlacementContext& context) const {
   Placement heads = context.placement(0);
-  if (!heads.split()) return Op::split(context);
-  std::vector<Value> operands;
-  for (size_t i = 0; i < 3; ++i) {
-    bool split = context.placement(i).split_on(2);
-    TESSERA_CHECK(
-        split || (i > 0 && context.whole_type(i).shape[2] == 1),
-        cat("attention with heads of which some are split only (", context.node().scope, ")"));
-    // A single key/value head serves the query heads of every rank.
-    operands.push_back(split ? context.operand(i) : context.entered(i));
-  }
+  // A single key/value head serves the query heads of every rank.
+  auto fits = [&](size_t i) {
+    return context.placement(i).split_on(2) || context.whole_type(i).shape[2] == 1;
+  };
+  if (!heads.split_on(2) || !fits(1) || !fits(2)) return Op::split(context);
+  std::vector<Value> operands{context.operand(0)};
+  for (size_t i : {1, 2})
+    operands.push_back(context.placement(i).split_on(2) ? context.operand(i) : context.entered(i));
   Graph& g = context.graph();
   OpPtr op = context.node().op;
   const auto further = static_cast<size_t>(3 + mask_.operands());

@@ -55,7 +55,7 @@ std::vector<TensorType> LinearCrossEntropy::infer(const InferContext& context) c
 
 void LinearCrossEntropy::split(PlacementContext& context) const {
   Placement w = context.placement(1);
-  if (!w.split()) return Op::split(context);
+  if (!w.split_on(0)) return Op::split(context);
   CrossEntropySums sums = vocabulary_parallel_cross_entropy(
       context.graph(), context.entered(0), context.operand(1), context.replicated(2),
       context.whole_type(1).shape[0], w.axes);

@@ -43,7 +43,7 @@ std::vector<Value> Embedding::vjp(const VjpContext& context) const {
 
 void Embedding::split(PlacementContext& context) const {
   Placement table = context.placement(1);
-  if (!table.split()) return Op::split(context);
+  if (!table.split_on(0)) return Op::split(context);
   Graph& g = context.graph();
   Value ids = context.replicated(0), rows = context.operand(1);
   Value begin = part_begin(g, table.axes, g.shape(rows)[0]);

@@ -63,7 +63,8 @@ std::vector<TensorType> Rope::infer(const InferContext& context) const {
 void Rope::split(PlacementContext& context) const {
   Value x = context.reduced(0);
   Placement placement = context.placement(0);
-  if (placement.split_on(1) || placement.split_on(3)) {
+  const bool other_rows = documents_ && placement.split_on(0);
+  if (other_rows || placement.split_on(1) || placement.split_on(3)) {
     x = context.replicated(0);
     placement = {};
   }

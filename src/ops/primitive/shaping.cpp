@@ -65,7 +65,7 @@ void Reshape::split(PlacementContext& context) const {
     return context.put(0, reshape(context.graph(), x, local),
                        {Placement::Kind::kSplit, static_cast<int64_t>(d), placement.axes});
   }
-  context.put(0, reshape(context.graph(), context.entered(0), shape_), {});
+  context.put(0, reshape(context.graph(), context.replicated(0), shape_), {});
 }
 
 std::vector<TensorType> Transpose::infer(const InferContext& context) const {
