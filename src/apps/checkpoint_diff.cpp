@@ -162,10 +162,8 @@ int diff_checkpoints(const ParsedOptions& parsed) {
     throw UsageError("checkpoint diff takes two checkpoints: tessera checkpoint diff A B");
   }
   const auto a = open_newest(parsed.words[1]), b = open_newest(parsed.words[2]);
-  record_of(*a);
-  record_of(*b);
   std::vector<FieldDifference> fields;
-  add_fields("", Json::parse(a->run_json()), Json::parse(b->run_json()), fields);
+  add_fields("", Json::parse(shown_record_of(*a)), Json::parse(shown_record_of(*b)), fields);
   const std::vector<std::string> files = different_files(a->manifest(), b->manifest());
   const std::vector<Pair> pairs = compare_tensors(*a, *b, threads_of(parsed));
   const bool equal = fields.empty() && files.empty() && std::ranges::all_of(pairs, &Pair::equal);

@@ -147,7 +147,7 @@ Json summary_json(const CheckpointReader& reader) {
             {"version", manifest.version},
             {"run", manifest.origin.run},
             {"job", manifest.origin.job},
-            {"record", Json::parse(reader.run_json())},
+            {"record", Json::parse(shown_record_of(reader))},
             {"files", Json::array()},
             {"totals", Json::object()}};
   for (const ManifestFile& file : manifest.files)

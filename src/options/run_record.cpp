@@ -147,6 +147,15 @@ RunRecord run_record_from_json(std::string_view text, std::string_view where) {
   }
 }
 
+std::string shown_record(std::string_view text, std::string_view where) {
+  const RunRecord record = run_record_from_json(text, where);
+  const Json options = Json::parse(run_config_json(record.options));
+  Json json = Json::parse(text);
+  for (const auto& [name, value] : json.at("options").items())
+    if (options.contains(name)) value = options.at(name);
+  return json.dump(1);
+}
+
 std::optional<RecordedRun> newest_recorded_run(std::span<const std::string> places) {
   std::set<std::filesystem::path> unreadable;
   std::optional<UserError> first;

@@ -61,6 +61,8 @@ struct RunRecord {
 std::string to_json(const RunRecord& record);
 // UserError naming `where` when the text is not such a record.
 RunRecord run_record_from_json(std::string_view text, std::string_view where);
+// For people: the same record with its options as without_secrets(). UserError as above.
+std::string shown_record(std::string_view text, std::string_view where);
 
 struct RecordedRun {
   std::filesystem::path checkpoint;

@@ -122,8 +122,11 @@ class FirstVersion {
 }  // namespace
 
 RunRecord record_of(const CheckpointReader& checkpoint) {
-  return run_record_from_json(checkpoint.run_json(),
-                              (checkpoint.path() / std::string(kRunName)).string());
+  return run_record_from_json(checkpoint.run_json(), (checkpoint.path() / kRunName).string());
+}
+
+std::string shown_record_of(const CheckpointReader& checkpoint) {
+  return shown_record(checkpoint.run_json(), (checkpoint.path() / kRunName).string());
 }
 
 std::unique_ptr<CheckpointReader> open_checkpoint(const std::filesystem::path& checkpoint) {

@@ -35,6 +35,14 @@ class CheckpointCommand : public ProgramTest {
     content.back() = static_cast<char>(content.back() ^ 1);
     write(file, content);
   }
+  // With its hash in the manifest.
+  void write_record(const std::string& checkpoint, const std::string& text) const {
+    Manifest manifest = read_manifest(path(checkpoint));
+    for (ManifestFile& file : manifest.files)
+      if (file.name == kRunName) file = {file.name, text.size(), hash_text(text)};
+    write(cat(checkpoint, "/", kRunName), text);
+    write(cat(checkpoint, "/", kManifestName), to_json(manifest));
+  }
   // A process number of this machine that is in use by nobody.
   static std::string dead_maker() {
     pid_t child = ::fork();
@@ -166,6 +174,21 @@ TEST_F(CheckpointCommand, ShowsWhatIsInACheckpoint) {
   expect_contains(damaged.message(), "has hash");
 }
 
+// Earlier versions recorded addresses whole.
+TEST_F(CheckpointCommand, ShowsNoSecretsOfARecord) {
+  save_three();
+  const std::string old = "ckpt/llama_v2-4steps";
+  Json record = Json::parse(read_file(path(old) / kRunName));
+  record["options"]["dataset"] = "https://bob:secret@host/d.txt?X-Amz-Signature=secret";
+  write_record(old, record.dump());
+  EXPECT_EQ(json({"show", old})["record"]["options"]["dataset"], "https://host/d.txt?...");
+  const std::string text = output({"diff", old, "ckpt"}, 1);
+  expect_contains(text, "options.dataset: \"https://host/d.txt?...\" | \"/");
+  for (const std::string& shown : {output({"show", old}), output({"show", old, "--json"}), text,
+                                   output({"diff", "ckpt", old, "--json"}, 1)})
+    EXPECT_EQ(shown.find("secret"), std::string::npos) << shown;
+}
+
 TEST_F(CheckpointCommand, VerifiesCheckpointsAndDirectories) {
   save_three();
   write("ckpt/llama_v2-2steps/notes.txt", "mine");
@@ -189,11 +212,7 @@ TEST_F(CheckpointCommand, VerifiesCheckpointsAndDirectories) {
   EXPECT_TRUE(damage["begin"].is_array() && damage["shape"].is_array());
   EXPECT_TRUE(json({"verify", "ckpt/llama_v2-6steps"})["whole"]);
   // All bytes are what was written, but it is no record.
-  write("ckpt/llama_v2-6steps/run.json", "{}");
-  Manifest manifest = read_manifest(path("ckpt/llama_v2-6steps"));
-  for (ManifestFile& file : manifest.files)
-    if (file.name == "run.json") file = {"run.json", 2, hash_text("{}")};
-  write("ckpt/llama_v2-6steps/manifest.json", to_json(manifest));
+  write_record("ckpt/llama_v2-6steps", "{}");
   expect_contains(output({"verify", "ckpt/llama_v2-6steps"}, 1), "is not the record of a run");
 }
 

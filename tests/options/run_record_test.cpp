@@ -39,7 +39,10 @@ TEST(RunRecord, OptionsHoldNoSecrets) {
   // Earlier versions recorded what was given.
   RunRecord record;
   record.options = c;
-  EXPECT_EQ(run_record_from_json(to_json(record), "x").options.dataset, masked.dataset);
+  const std::string old = to_json(record);
+  EXPECT_EQ(run_record_from_json(old, "x").options.dataset, masked.dataset);
+  record.options = masked;
+  EXPECT_EQ(cat(shown_record(old, "x"), "\n"), to_json(record));
 
   // What was left out cannot be taken for the whole.
   for (const char* option :
