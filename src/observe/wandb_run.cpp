@@ -1,11 +1,13 @@
 #include "observe/wandb_run.h"
 
+#include <algorithm>
 #include <cmath>
 #include <ctime>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/process_identity.h"
 #include "base/text.h"
 #include "observe/event_time.h"
@@ -75,23 +77,32 @@ class WandbRun::Record : public ProtobufMessage {
 };
 
 WandbRun::WandbRun(const fs::path& parent, Options options, int64_t first_step, int64_t ranks)
-    : id_(random_id().substr(0, 8)),
-      directory_(new_directory(parent, id_)),
-      file_(std::make_unique<RecordFile>(directory_ / cat("run-", id_, ".wandb"),
-                                         "the records of W&B")),
-      ranks_(ranks),
-      start_seconds_(unix_seconds()) {
+    : parent_(parent), options_(options.begin(), options.end()), ranks_(ranks) {
+  begin(first_step);
+}
+
+void WandbRun::begin(int64_t first_step) {
+  const std::string id = random_id().substr(0, 8);
+  directory_ = new_directory(parent_, id);
+  file_ =
+      std::make_unique<RecordFile>(directory_ / cat("run-", id, ".wandb"), "the records of W&B");
+  TESSERA_INFO(cat("Writing records of W&B, which are not uploaded; to do so: wandb sync ",
+                   directory_.lexically_normal().string()));
+  start_seconds_ = unix_seconds();
+  records_ = 0;
+  log_ = {};
+  summary_.clear();
   file_->append(log_.header());
   append(Record(kHeader, {}));
   ProtobufMessage config;
-  for (const auto& [name, value] : options)
+  for (const auto& [name, value] : options_)
     config.message(1, item(kConfigKey, name, json_text(value)));
   const auto whole = static_cast<uint64_t>(start_seconds_);
   const auto nanoseconds =
       static_cast<uint64_t>((start_seconds_ - static_cast<double>(whole)) * 1e9);
   // RunRecord: 1 run_id, 3 project, 4 config, 13 host, 14 starting_step, 17 start_time.
   ProtobufMessage run;
-  run.bytes(1, id_).bytes(3, "tessera").message(4, config).bytes(13, host_name());
+  run.bytes(1, id).bytes(3, "tessera").message(4, config).bytes(13, host_name());
   if (first_step > 0) run.number(14, static_cast<uint64_t>(first_step) + 1);
   run.message(17, ProtobufMessage().number(1, whole).number(2, nanoseconds));
   append(Record(kRun, run));
@@ -100,6 +111,7 @@ WandbRun::WandbRun(const fs::path& parent, Options options, int64_t first_step, 
 WandbRun::~WandbRun() { finish_row(); }
 
 void WandbRun::append(const Record& record) {
+  if (!file_) return;
   ProtobufMessage numbered = record;
   numbered.number(kNumber, static_cast<uint64_t>(++records_));
   file_->append(log_.frame(numbered.text()));
@@ -178,16 +190,29 @@ void WandbRun::write_summary() {
   append(Record(kSummary, summary));
 }
 
-void WandbRun::end(const EndReport& r) {
+void WandbRun::finish(bool failed) {
   finish_row();
   write_summary();
   // RunExitRecord: 1 exit_code, 2 runtime in seconds.
   ProtobufMessage exit;
-  if (r.failed) exit.number(1, 1);
-  exit.number(2, static_cast<uint64_t>(r.seconds));
+  if (failed) exit.number(1, 1);
+  exit.number(2, static_cast<uint64_t>(std::max(0.0, unix_seconds() - start_seconds_)));
   append(Record(kExit, exit));
   append(Record(kFinal, {}));
   append(Record(kFooter, {}));
 }
+
+void WandbRun::rewound(int64_t steps) {
+  finish(false);
+  file_.reset();
+  early_.clear();
+  try {
+    begin(steps);
+  } catch (const UserError& error) {
+    TESSERA_WARN(cat(error.what(), "; training goes on without"));
+  }
+}
+
+void WandbRun::end(const EndReport& r) { finish(r.failed); }
 
 }  // namespace tessera

@@ -16,7 +16,8 @@ namespace tessera {
 // What a run tells as Weights & Biases keeps it offline: a directory
 // `PARENT/wandb/offline-run-YYYYMMDD_HHMMSS-ID` with `run-ID.wandb`, which `wandb sync` sends to a
 // server. Nothing is sent from here. The history has a row a step, validations in it; keys are
-// TensorBoard's tags and those of docs/metrics.md.
+// TensorBoard's tags and those of docs/metrics.md. Steps of a history only ever grow: where a run
+// goes back, that directory ends and another begins, as for a resumed run; the log names each.
 class WandbRun final : public MetricsSink {
  public:
   using Options = std::span<const std::pair<std::string, std::string>>;
@@ -24,15 +25,19 @@ class WandbRun final : public MetricsSink {
   // the file cannot be made.
   WandbRun(const std::filesystem::path& parent, Options options, int64_t first_step, int64_t ranks);
   ~WandbRun() override;
+  // Of the steps that come.
   const std::filesystem::path& directory() const { return directory_; }
   void step(const StepReport& report) override;
   void validation(const ValidationReport& report) override;
   void memory(const MemoryReport& report) override;
   void values(const ValuesReport& report) override;
+  void rewound(int64_t steps) override;
   void end(const EndReport& report) override;
 
  private:
   class Record;
+  void begin(int64_t first_step);
+  void finish(bool failed);
   void append(const Record& record);
   void add(std::string_view key, double value);
   void add(const MemoryReport& report);
@@ -40,12 +45,14 @@ class WandbRun final : public MetricsSink {
   void finish_row();
   void write_summary();
 
-  std::string id_;
+  const std::filesystem::path parent_;
+  const std::vector<std::pair<std::string, std::string>> options_;
+  const int64_t ranks_;
   std::filesystem::path directory_;
-  std::unique_ptr<RecordFile> file_;
+  std::unique_ptr<RecordFile> file_;  // null: nothing is written any more
   WandbLog log_;
-  int64_t records_ = 0, ranks_;
-  double start_seconds_;
+  int64_t records_ = 0;
+  double start_seconds_ = 0;
   // The row of the last step, which is written when the next one begins.
   int64_t row_step_ = -1;
   std::map<std::string, std::string> row_, summary_;  // values as JSON

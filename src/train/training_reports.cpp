@@ -131,11 +131,7 @@ void TrainingRun::open_sinks() {
   }
   if (config_.use_wandb) {
     open([&] {
-      auto writer =
-          std::make_unique<WandbRun>(".", option_values(config_), record_.step, world_size());
-      TESSERA_INFO(cat("Writing records of W&B, which are not uploaded; to do so: wandb sync ",
-                       writer->directory().lexically_normal().string()));
-      return writer;
+      return std::make_unique<WandbRun>(".", option_values(config_), record_.step, world_size());
     });
   }
   sinks_are_open_ = true;

@@ -102,6 +102,44 @@ TEST_F(WandbRunTest, HasMemoryInTheRowOfItsStep) {
   expect_contains(records(run), value("Before train step", "9"));
 }
 
+// wandb takes steps only ever upwards.
+TEST_F(WandbRunTest, GoesOnInADirectoryOfItsOwnBehindARewind) {
+  const std::vector<std::pair<std::string, std::string>> options = {{"lr", "0.1"}};
+  WandbRun run(scratch_.path(), options, 0, 1);
+  StepReport r = sample_report();
+  run.step(r);
+  const fs::path before = run.directory();
+  EXPECT_EQ(records(run).find("_step"), std::string::npos);
+  run.rewound(10);
+  EXPECT_NE(run.directory(), before);
+  const std::string begin = records(run);
+  expect_contains(begin, "\x70\x0b");  // starting_step: 11
+  expect_contains(begin, "lr\x82\x01\x05\"0.1\"");
+  EXPECT_EQ(begin.find("_step"), std::string::npos);
+  r.batch = 10;
+  r.loss = 0.5;
+  run.step(r);
+  run.end({});
+  expect_contains(records(run),
+                  "_step\x82\x01\x02"
+                  "11");
+  for (const auto& entry : fs::directory_iterator(before)) {
+    if (entry.path().extension() != ".wandb") continue;
+    const std::string undone = read_file(entry.path());
+    expect_contains(undone,
+                    "_step\x82\x01\x02"
+                    "13");
+    expect_contains(undone.substr(undone.size() - 20), "\xb2\x01");  // its footer
+  }
+
+  // Without a place for another one nothing is written any more.
+  fs::remove_all(scratch_.path() / "wandb");
+  scratch_.write("wandb", "a file");
+  run.rewound(10);
+  run.step(r);
+  run.end({});
+}
+
 TEST_F(WandbRunTest, WhatCannotBeMadeIsAnErrorAndAFullDiskIsNone) {
   expect_contains(user_error([] { WandbRun run("/proc/none", {}, 0, 1); }),
                   "for --use_wandb, which keeps its files in the working directory");
