@@ -108,6 +108,7 @@ void StepProfiler::write() {
     write_trace(path, {.rank = settings_.rank,
                        .world_size = settings_.world_size,
                        .host = host_name(),
+                       .run = settings_.run,
                        .programs = programs_,
                        .steps = steps_,
                        .recorder = &recorder_,

@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "profile/profile_schedule.h"
@@ -19,6 +20,7 @@ class StepProfiler {
     ProfileSchedule schedule;
     std::filesystem::path directory;  // made where it is missing
     int rank = 0, world_size = 1;
+    std::string run;             // its identity
     Control* control = nullptr;  // to the other ranks, whose clocks are compared; none: one rank
     struct Program {
       ProfiledProgram program;

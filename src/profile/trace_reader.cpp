@@ -100,6 +100,7 @@ class Reader {
     trace.rank = integer(from, "rank", 0, kMostRanks);
     trace.world_size = integer(from, "world_size", trace.rank + 1, kMostRanks + 1);
     trace.host = text(from, "host");
+    trace.run = text(from, "run");
     trace.first_step = integer(from, "first_step", 0, int64_t{1} << 60);
     trace.lost = integer(from, "lost", 0, int64_t{1} << 60);
     trace.state = buffers(from, "state");
@@ -229,12 +230,17 @@ std::vector<std::filesystem::path> trace_files(std::span<const std::string> path
 std::vector<RankTrace> read_traces(std::span<const std::string> paths) {
   std::vector<RankTrace> all;
   std::set<std::pair<int64_t, int64_t>> seen;
-  for (const std::filesystem::path& file : trace_files(paths)) {
+  const std::vector<std::filesystem::path> files = trace_files(paths);
+  for (const std::filesystem::path& file : files) {
     for (RankTrace& trace : read_trace(ReadFile(file))) {
       if (!all.empty() && trace.world_size != all[0].world_size)
         throw UserError(cat("'", file.string(), "' is of a job of ", trace.world_size,
                             " ranks, another trace of one of ", all[0].world_size,
                             ": give the traces of one run"));
+      if (!all.empty() && trace.run != all[0].run)
+        throw UserError(
+            cat("'", file.string(), "' is of another run than '", files[0].string(),
+                "': give the files of one run, or each run a --profile_dir of its own"));
       if (!seen.emplace(trace.first_step, trace.rank).second)
         throw UserError(cat("rank ", trace.rank, " from step ", trace.first_step,
                             " on is there twice, again in '", file.string(),

@@ -43,7 +43,7 @@ struct TracePeak {
 // What a trace tells of one rank and the steps of one cycle.
 struct RankTrace {
   int64_t rank = 0, world_size = 1;
-  std::string host;
+  std::string host, run;  // run: its identity; "" in traces of earlier versions
   int64_t first_step = 0;
   int64_t lost = 0;        // instructions for which there was no room
   double clock_error = 0;  // seconds by which its times may be off those of rank 0
@@ -57,7 +57,7 @@ struct RankTrace {
 std::vector<RankTrace> read_trace(const ByteSource& file);
 
 // Those of files, and of all traces of directories. UserError where there are none, or they are not
-// of one run: other numbers of ranks, a rank twice.
+// of one run: another identity, other numbers of ranks, a rank twice.
 std::vector<RankTrace> read_traces(std::span<const std::string> paths);
 
 // The same as files, in the order of ranks.

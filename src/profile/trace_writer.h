@@ -24,7 +24,7 @@ struct ProfiledStep {
 // What a trace file tells of one rank.
 struct TraceContent {
   int rank = 0, world_size = 1;
-  std::string host;
+  std::string host, run;  // run: its identity
   std::span<const ProfiledProgram> programs;
   std::span<const ProfiledStep> steps;
   const RunRecorder* recorder = nullptr;

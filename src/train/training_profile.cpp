@@ -71,8 +71,8 @@ void check_profiling(const RunConfig& config) {
     throw UsageError(cat(asked[0], " is about training steps, and --eval_only has none"));
 }
 
-TrainingProfile::TrainingProfile(const RunConfig& config, const Session& session, int rank,
-                                 int world_size, Control* control,
+TrainingProfile::TrainingProfile(const RunConfig& config, const Session& session,
+                                 const std::string& run, int rank, int world_size, Control* control,
                                  std::function<SpeedOfLight()> measure_light)
     : max_steps_(config.max_steps) {
   if (const std::vector<std::string> asked = asked_profilers(config); !asked.empty()) {
@@ -81,6 +81,7 @@ TrainingProfile::TrainingProfile(const RunConfig& config, const Session& session
   }
   if (config.use_profiler) {
     StepProfiler::Settings settings = profiler_settings(config, session);
+    settings.run = run;
     settings.rank = rank;
     settings.world_size = world_size;
     settings.control = control;

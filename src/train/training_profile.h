@@ -17,8 +17,9 @@ void check_profiling(const RunConfig& config);
 class TrainingProfile {
  public:
   TrainingProfile() = default;
-  TrainingProfile(const RunConfig& config, const Session& session, int rank, int world_size,
-                  Control* control, std::function<SpeedOfLight()> measure_light);
+  // `run`: its identity, for traces.
+  TrainingProfile(const RunConfig& config, const Session& session, const std::string& run, int rank,
+                  int world_size, Control* control, std::function<SpeedOfLight()> measure_light);
 
   // Around every step.
   void begin_step(int64_t number);

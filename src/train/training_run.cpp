@@ -166,7 +166,7 @@ void TrainingRun::run_to_the_end() {
     hashes_ = std::make_unique<HashRecorder>(config_.hash_file + suffix);
   }
   fill_dashboard();
-  profile_ = TrainingProfile(config_, *session_, rank(), world_size(), device_.control,
+  profile_ = TrainingProfile(config_, *session_, origin_.run, rank(), world_size(), device_.control,
                              device_.measure_light);
   if (config_.eval_only) {
     evaluate_only();

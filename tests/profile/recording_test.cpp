@@ -66,6 +66,7 @@ class Recording : public testing::Test {
     StepProfiler::Settings s;
     s.schedule = schedule;
     s.directory = directory_.path() / "traces";
+    s.run = "a run";
     s.programs.push_back({{"program", executable.get()}, 2});
     s.state = {{"parameters", 4000}};
     s.measure_light = [] { return SpeedOfLight{1e12, 5e11, 1e11}; };
@@ -131,6 +132,7 @@ TEST_F(Recording, IsReadBack) {
   const std::vector<RankTrace> traces = read_traces(paths);
   ASSERT_EQ(traces.size(), 1u);
   EXPECT_EQ(traces[0].first_step, 3);
+  EXPECT_EQ(traces[0].run, "a run");
   EXPECT_EQ(traces[0].state[0].bytes, 4000);
   ASSERT_EQ(traces[0].peaks.size(), 1u);
   EXPECT_EQ(traces[0].peaks[0].bytes, executable->plan()->live_peak_bytes);

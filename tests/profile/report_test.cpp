@@ -190,6 +190,11 @@ TEST_F(Traces, ThatDoNotBelongTogetherAreRefused) {
                                (directory_ / "t/rank0.3.pt.trace.json").string()};
   expect_contains(user_error([&] { read_traces(paths); }), "is there twice");
   Json other = trace_of(1, 40);
+  other["tessera"]["ranks"][0]["run"] = "b";
+  const std::string folder = write(1, other);
+  expect_contains(user_error([&] { report(folder); }),
+                  "rank1.3.pt.trace.json' is of another run than '");
+  other = trace_of(1, 40);
   for (Json& event : other["traceEvents"])
     if (event["cat"] == "exchange") event["args"]["op"] = "all_gather";
   const std::string runs = write(1, other);
