@@ -101,7 +101,7 @@ PlannedDevice::PlannedDevice(const RunConfig& config) {
   }
   backend_ = std::make_unique<WithoutKernels>();
   target_.backend = backend_.get();
-  target_.description = "XLA, which lays out memory by itself (--target: what it says)";
+  target_.description = "XLA, which lays out memory by itself";
   target_.exact = false;
   target_.peak_flops = 459e12;  // a TPU v5p's
   if (config.target != "none") {
@@ -130,8 +130,8 @@ void PlannedDevice::plan_gpu(const RunConfig& config) {
                               config.gradient_accumulation_steps](const Session& session) {
     return gpu_kernels_text(*gpu, session, micro_batches, capability);
   };
-  target_.description = cat(target_.sheet->name, " (--target), by its data sheet; attention by ",
-                            described->attention());
+  target_.description =
+      cat(target_.sheet->name, ", by its data sheet; attention by ", described->attention());
   backend_ = std::move(described);
   without_libraries_ = std::make_unique<cuda::DescribedBackend>(cuda::DescribedBackend::Options{
       .attentions = attentions, .sums = sums, .capability = target_.sheet->capability});

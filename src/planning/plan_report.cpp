@@ -108,11 +108,17 @@ std::string device_lines(const JobPlan& plan, const DeviceSheet& sheet) {
                          sheet.name));
 }
 
+std::string other_device_text(const RunConfig& config) {
+  if (config.target != "none") return "";
+  if (config.device_type == "cuda") return " (another GPU: --target)";
+  return config.device_type == "xla" ? " (what it says for a GPU: --target)" : "";
+}
+
 std::string memory_text(const RunConfig& config, const ModelConfig& model, const Session& session,
                         const JobPlan& plan, const PlanTarget& target) {
   const Session::Memory& memory = plan.memory;
   std::string text =
-      cat("Device: ", target.description, "\n\nMemory of one rank, ",
+      cat("Device: ", target.description, other_device_text(config), "\n\nMemory of one rank, ",
           target.sheet ? "exact to the byte or an estimate, line by line"
           : target.exact
               ? cat("to the byte what ", config.eval_only ? "evaluation" : "training", " allocates")

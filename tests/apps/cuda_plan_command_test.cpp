@@ -29,8 +29,9 @@ class CudaPlanCommand : public ProgramTest {
 
 TEST_F(CudaPlanCommand, SaysOfEveryLineHowWellItIsKnown) {
   const std::string text = plan({"--world", "2"}).out;
-  expect_contains(text,
-                  "\nDevice: NVIDIA H100 SXM, 80 GB (--target), by its data sheet; attention by ");
+  expect_contains(text, "\nDevice: NVIDIA H100 SXM, 80 GB, by its data sheet; attention by ");
+  expect_contains(text, " (another GPU: --target)\n\nMemory of one rank");
+  expect_lacks(plan({"--target", "h100"}).out, "--target");
   const size_t begin = text.find("\nMemory of one rank"), end = text.find("\nPrograms:");
   ASSERT_LT(begin, end);
   const std::string lines = text.substr(begin, end - begin);

@@ -98,6 +98,8 @@ TEST_F(ExplainCommand, ExplainsOtherDevicesAndRefusesFamiliesWithoutAGraph) {
   expect_contains(xla.out, "Its compiler makes code of its own of them");
   expect_lacks(xla.out, "Every composite has a kernel");
   expect_lacks(xla.out, "cpu_offload");
+  for (const ProgramResult& result : {cuda, xla})
+    expect_lacks(result.out, "--target");  // is of plan alone
   expect_contains(xla.out, "an estimate without workspaces");
   ProgramResult mixtral = run({"explain", "--model_name", "mixtral_8x7b"});
   EXPECT_EQ(mixtral.status, 1);
