@@ -1,10 +1,10 @@
 #include "backends/cuda/kernel_facts.h"
 
 #include <algorithm>
-#include <charconv>
 #include <vector>
 
 #include "base/error.h"
+#include "base/parse_number.h"
 #include "base/text.h"
 
 namespace tessera::cuda {
@@ -26,11 +26,9 @@ std::map<std::string, KernelFacts, std::less<>> read_facts(std::string_view text
     TESSERA_CHECK(words.size() == 3 + kFactsEach * std::size(kFactCapabilities), std::string(line));
     size_t next = 2;
     auto number = [&] {
-      int value = 0;
-      const std::string_view word = words[next++];
-      const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-      TESSERA_CHECK(error == std::errc() && value >= 0, std::string(line));
-      return value;
+      const auto value = parse_number<int>(words[next++]);
+      TESSERA_CHECK(value && *value >= 0, std::string(line));
+      return *value;
     };
     KernelFacts& facts = all[std::string(words[1])];
     facts.most_threads = number();

@@ -1,13 +1,13 @@
 #include "backends/cuda/peer_memory.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 
 #include "base/base64.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/parse_number.h"
 #include "base/process_identity.h"
 #include "base/text.h"
 
@@ -19,10 +19,9 @@ constexpr const char* kNoHandle = "-";
 constexpr const char* kSeveralHosts = "they are on several hosts";
 
 std::byte* address(std::string_view text) {
-  uintptr_t value = 0;
-  const auto end = std::from_chars(text.data(), text.data() + text.size(), value);
-  TESSERA_CHECK(end.ec == std::errc(), "what a rank says of its memory");
-  return reinterpret_cast<std::byte*>(value);
+  const auto value = parse_number<uintptr_t>(text);
+  TESSERA_CHECK(value.has_value(), "what a rank says of its memory");
+  return reinterpret_cast<std::byte*>(*value);
 }
 
 }  // namespace
