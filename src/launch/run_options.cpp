@@ -45,6 +45,14 @@ class Parser {
       const char* value = given_.contains(row.name) ? nullptr : environment(name.c_str());
       if (value && *value) row.set(options_, value, cat("environment variable ", name));
     }
+    // As for torchrun, for which its variable is as good as the option.
+    if (given_.contains("master_addr") && options_.rdzv_endpoint && !options_.standalone) {
+      const bool both = given_.contains("rdzv_endpoint");
+      options_.warnings.push_back(
+          cat("--master_addr ", options_.master_addr, " has no effect: nodes meet at ",
+              options_.rdzv_endpoint->host, ", which ",
+              both ? "--rdzv_endpoint" : "environment variable PET_RDZV_ENDPOINT", " names"));
+    }
     complete_from_environment(options_, given_, environment);
     return std::move(options_);
   }

@@ -85,6 +85,23 @@ TEST(RunOptions, VariablesOfKubernetesOperators) {
   EXPECT_EQ(trainer.node_rank, 1);
 }
 
+// As for torchrun, whoever gave them.
+TEST(RunOptions, AnEndpointIsBeforeAMasterAddressWhichIsSaid) {
+  const Words master{"--nnodes=2", "--node_rank=1", "--master_addr=node-0", "x"};
+  const Variables endpoint{{"PET_RDZV_ENDPOINT", "worker-0:23456"}};
+  const RunOptions options = parse(master, endpoint);
+  EXPECT_EQ(to_string(*options.rdzv_endpoint), "worker-0:23456");
+  ASSERT_EQ(options.warnings.size(), 1u);
+  expect_contains(options.warnings[0],
+                  "--master_addr node-0 has no effect: nodes meet at worker-0, which environment "
+                  "variable PET_RDZV_ENDPOINT names");
+  expect_contains(
+      parse({"--rdzv_endpoint=h:1", "--nnodes=2", "--node_rank=1", "--master_addr=node-0", "x"})
+          .warnings.at(0),
+      "nodes meet at h, which --rdzv_endpoint names");
+  EXPECT_TRUE(parse(master, {}).warnings.empty());
+}
+
 // What the training operator gives the second of two pods of a PyTorchJob without elastic policy.
 const Variables kPod{{"PYTHONUNBUFFERED", "1"},
                      {"MASTER_ADDR", "llama-master-0"},
