@@ -399,7 +399,7 @@ void NodeGroup::report(const JobEnd& end) {
     // What a rank says that lost its peers is not the cause.
     auto gone = end.kind == JobEnd::Kind::kFailed ? find_gone_node(*store_) : std::nullopt;
     const JobEnd cause = gone ? *gone : blame(end);
-    if (store_->add(key("ended_by"), 1) == 1) store_->set(key("end"), cause.to_text());
+    store_->replace(key("end"), std::nullopt, cause.to_text());
   } catch (const CommError&) {
     return;
   }
