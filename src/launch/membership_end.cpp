@@ -113,7 +113,7 @@ void Membership::close(const JobEnd& end) {
       next.end = kept;
       if (store_->replace_by_last(view.text, next.to_text())) return;
     }
-  } catch (const CommError& error) {
+  } catch (const Error& error) {
     TESSERA_WARN(cat("nobody could be told that the job has ended: ", error.what()));
   }
 }
@@ -127,7 +127,7 @@ void Membership::wait_for_others(milliseconds longest) {
       if (others.empty()) return;
       std::this_thread::sleep_for(kLookForEnd);
     }
-  } catch (const CommError&) {
+  } catch (const Error&) {
   }
 }
 
@@ -142,7 +142,7 @@ void Membership::leave(const JobEnd& if_last) {
     bool last = view.state && view.state->phase != Phase::kClosed;
     for (const std::string& id : view.present) last = last && id == self_.id;
     if (last) close(if_last);
-  } catch (const CommError&) {
+  } catch (const Error&) {
     // Without the store nobody can go on either.
   }
 }

@@ -360,5 +360,28 @@ TEST_P(MembershipSuite, ANumberTwiceIsRefused) {
   first.get();
 }
 
+// As etcd does for a user whose rights were taken away while the job ran.
+class RefusingStore : public MembershipStore {
+ public:
+  Text read() override { throw UserError("refused"); }
+  bool replace(const Text&, std::string_view) override { return false; }
+  bool replace_by_last(const Text&, std::string_view) override { return false; }
+  void appear(const std::string&) override {}
+  void keep_alive() override {}
+  void leave() override {}
+  std::set<std::string> present(const std::set<std::string>&) override { return {}; }
+  void wait(int64_t, std::chrono::milliseconds) override {}
+};
+
+TEST(MembershipEnd, AStoreThatRefusesDoesNotMakeAFailureOfAJobThatIsDone) {
+  Membership membership(std::make_unique<RefusingStore>(), {});
+  testing::internal::CaptureStderr();
+  EXPECT_NO_THROW(membership.close({}));
+  expect_contains(testing::internal::GetCapturedStderr(),
+                  "nobody could be told that the job has ended: refused");
+  EXPECT_NO_THROW(membership.wait_for_others(1s));
+  EXPECT_NO_THROW(membership.leave({}));
+}
+
 }  // namespace
 }  // namespace tessera
