@@ -116,6 +116,7 @@ class Agent {
     JobRounds rounds(options_, token_);
     signals_.let_through(false);
     Membership::LastRound last;
+    bool failed_without_newcomer = false;
     int not_met = 0;
     while (true) {
       std::optional<Round> round;
@@ -132,7 +133,10 @@ class Agent {
       job_id_ = round->job_id;
       const RunOptions options = rounds.options_of(*round);
       NodeGroup nodes(options, token_, round->number, rounds.take_server(*round));
-      if (options_.is_elastic()) nodes.expect_newcomers(options_.min_nodes, is_known_);
+      if (options_.is_elastic())
+        nodes.expect_newcomers(
+            options_.min_nodes, is_known_,
+            last.counts && failed_without_newcomer && round->restarts < options_.max_restarts);
       std::optional<NodePlace> place;
       try {
         const auto all_there = [&] { rounds.membership().require_all_of(*round); };
@@ -154,6 +158,7 @@ class Agent {
       nodes.leave();
       nodes.close_attempt();
       is_known_ = is_known_ || nodes.has_first_step();
+      failed_without_newcomer = nodes.are_all_known();  // if it has failed
       if (end.sends_node_away()) {
         const std::string who = cat("node ", end.lost_node, " on ",
                                     place->nodes[static_cast<size_t>(end.lost_node)].host);

@@ -8,11 +8,9 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/parse_number.h"
 #include "base/process_identity.h"
 #include "base/text.h"
 #include "base/wait_notice.h"
-#include "comm/job.h"
 
 namespace tessera {
 namespace {
@@ -27,43 +25,6 @@ constexpr std::chrono::seconds kLeaveTimeout{30};
 milliseconds seconds(double count) { return milliseconds(static_cast<int64_t>(count * 1000)); }
 
 std::string place_of(int node, const NodeRecord& record) { return cat(node, " on ", record.host); }
-
-}  // namespace
-
-std::string NodeRecord::to_text() const {
-  return cat(nnodes, "\n", workers, "\n", max_restarts, "\n", turn, "\n", serves, "\n", is_known,
-             "\n", host);
-}
-
-std::optional<NodeRecord> NodeRecord::from_text(std::string_view text) {
-  auto lines = split(text, '\n');
-  if (lines.size() != 7) return std::nullopt;
-  NodeRecord record;
-  int* numbers[] = {&record.nnodes, &record.workers, &record.max_restarts,
-                    &record.turn,   &record.serves,  &record.is_known};
-  for (size_t i = 0; i < std::size(numbers); ++i) {
-    const auto number = parse_number<int>(lines[i]);
-    if (!number || *number < 0 || *number > kMaxWorldSize) return std::nullopt;
-    *numbers[i] = *number;
-  }
-  record.host = lines[6].substr(0, 256);
-  return record;
-}
-
-namespace {
-
-std::string to_text(const std::vector<NodeRecord>& nodes) {
-  std::vector<std::string> texts;
-  for (const NodeRecord& node : nodes) texts.push_back(node.to_text());
-  return join(texts, "\t");
-}
-
-std::vector<NodeRecord> nodes_in(std::string_view text) {
-  std::vector<NodeRecord> nodes;
-  for (std::string_view one : split(text, '\t'))
-    nodes.push_back(NodeRecord::from_text(one).value_or(NodeRecord{"?", 0}));
-  return nodes;
-}
 
 }  // namespace
 
@@ -153,7 +114,7 @@ std::optional<NodePlace> NodeGroup::join(const std::function<bool()>& should_sto
   place.node_rank = node_rank_ = claimed.node_rank;
   NodeRecord own{host_name(),           options_.nnodes, options_.nproc_per_node,
                  options_.max_restarts, claimed.turn,    job_store_.server() ? 1 : 0,
-                 is_known_ ? 1 : 0};
+                 is_known_ ? 1 : 0,     retries_ ? 1 : 0};
   // In place of what a node has written that had this place before.
   const std::string own_key = key(cat("node/", place.node_rank));
   while (!store_->replace(own_key, store_->find(own_key), own.to_text())) {
@@ -269,11 +230,11 @@ void NodeGroup::watch_loop() {
   try {
     while (true) {
       if (auto text = store_->find(key("end"))) {
+        look_for_first_step();  // it may have come since the last look
         return set_end(
             JobEnd::from_text(*text).value_or(JobEnd{JobEnd::Kind::kLost, 1, false, *text}));
       }
-      if (least_known_ > 0 && !has_first_step_)
-        has_first_step_ = store_->find(key("first_step")).has_value();
+      look_for_first_step();
       std::optional<JobEnd> lost =
           job_store_.server() ? find_gone_node(job_store_.server()->store()) : std::nullopt;
       if (nodes_.size() > 1 && steady_clock::now() >= next_sign) {
@@ -354,9 +315,15 @@ std::optional<JobEnd> NodeGroup::end() {
   return end_;
 }
 
-void NodeGroup::expect_newcomers(int least, bool is_known) {
+void NodeGroup::expect_newcomers(int least, bool is_known, bool retries) {
   least_known_ = least;
   is_known_ = is_known;
+  retries_ = retries;
+}
+
+void NodeGroup::look_for_first_step() {
+  if (least_known_ > 0 && !has_first_step_)
+    has_first_step_ = store_->find(key("first_step")).has_value();
 }
 
 void NodeGroup::report_first_step() {
@@ -368,6 +335,10 @@ void NodeGroup::report_first_step() {
   }
 }
 
+bool NodeGroup::are_all_known() const {
+  return has_first_step_ || std::ranges::find(nodes_, 0, &NodeRecord::is_known) == nodes_.end();
+}
+
 // The newcomer itself where the failure is its own, else the last one: they may be several, and
 // what the ranks find different between them does not say whose fault it is.
 JobEnd NodeGroup::blame(JobEnd end) {
@@ -377,6 +348,7 @@ JobEnd NodeGroup::blame(JobEnd end) {
   const auto is_new = [](const NodeRecord& node) { return node.is_known == 0; };
   const auto known = static_cast<int>(nodes_.size() - std::ranges::count_if(nodes_, is_new));
   if (known < least_known_ || known == static_cast<int>(nodes_.size())) return end;
+  if (end.may_retry && std::ranges::any_of(nodes_, &NodeRecord::retries)) return end;
   end.lost_node = node_rank_;
   if (is_known_) {
     end.lost_node = static_cast<int>(nodes_.size()) - 1;

@@ -13,21 +13,10 @@
 #include "comm/tcp_store.h"
 #include "launch/job_end.h"
 #include "launch/job_store.h"
+#include "launch/node_record.h"
 #include "launch/run_options.h"
 
 namespace tessera {
-
-// What a node says of itself when it joins.
-struct NodeRecord {
-  std::string host;
-  int nnodes = 1, workers = 1, max_restarts = 0;
-  int turn = 1;      // in the attempt this many nodes have had its place, one after another
-  int serves = 0;    // 1: the store
-  int is_known = 0;  // 1: it was in a round of the job that came to its first step
-
-  std::string to_text() const;
-  static std::optional<NodeRecord> from_text(std::string_view text);
-};
 
 // This node's place in one attempt of the job.
 struct NodePlace {
@@ -64,8 +53,9 @@ class NodeGroup {
 
   // Of a job whose number of nodes may change. What fails before the first step of a round is
   // taken for the fault of a node that was in none which had one, and that node leaves, if at
-  // least so many others were (JobEnd::sends_node_away()).
-  void expect_newcomers(int least, bool is_known);
+  // least so many others were (JobEnd::sends_node_away()). Not so where another node `retries`:
+  // what has failed without the newcomer may fail with it.
+  void expect_newcomers(int least, bool is_known, bool retries);
 
   // Waits until all nodes have joined the attempt that is open. CommError at the deadline, which
   // names who is missing, on all nodes that are there; they also fail together when their options
@@ -82,6 +72,8 @@ class NodeGroup {
   // Rank 0 has done its first step; whether it has, as far as that is known here.
   void report_first_step();
   bool has_first_step() const { return has_first_step_; }
+  // Whether now, behind the attempt, all of its nodes were in one that had a first step.
+  bool are_all_known() const;
   // All workers of this node are done; the last node to say so ends the attempt.
   void report_done();
   // Ends the attempt, unless somebody was first; nobody hears of it when the store is gone. A
@@ -114,6 +106,7 @@ class NodeGroup {
   std::optional<JobEnd> find_silent_node();
   std::optional<JobEnd> find_gone_node(Store& store);
   bool is_gone(Store& store, int node, const NodeRecord& record) const;
+  void look_for_first_step();
   bool has_ended(int node);
   void set_end(JobEnd end);
   std::string key(std::string_view name) const;
@@ -121,7 +114,7 @@ class NodeGroup {
   const RunOptions& options_;
   std::optional<Claim> kept_;  // by keep_place()
   int least_known_ = 0;        // 0: newcomers are like others
-  bool is_known_ = false;
+  bool is_known_ = false, retries_ = false;
   std::atomic<bool> has_first_step_ = false;
   JobStore job_store_;
   std::unique_ptr<TcpStore> store_;

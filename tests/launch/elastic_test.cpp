@@ -206,6 +206,25 @@ TEST_P(Elastic, ANewcomerThatTheJobDoesNotRunWithLeaves) {
   }
 }
 
+// The other one has failed without it, and does so once more.
+TEST_P(Elastic, ANewcomerIsNotToBlameForWhatFailedBefore) {
+  const Words job_words = job("1:2") + Words{"--max_restarts=3", "train", "on_term", "143"};
+  Words old = job_words;
+  for (const char* round : {"0", "1"})
+    old = old +
+          Words{"attempt", round, "error", "First step done", "sleep", "300", "exit", "9", "end"};
+  pid_t a = start_first(old + Words{"attempt", "2", "exit", "9", "end"});
+  wait_for("a.err", "Restart 2 of at most 3");  // it comes in this second
+  const Result newcomer = finish(start(
+      job_words + Words{"print", "round %TESSERA_ATTEMPT", "attempt", "2", "hang", "end"}, "b"));
+  EXPECT_EQ(newcomer.status, 0) << newcomer.err;
+  expect_contains(newcomer.out, "round 3\n");
+  const Result result = finish(a);
+  EXPECT_EQ(result.status, 0) << result.err;
+  expect_contains(result.err, "Restart 3 of at most 3");
+  expect_lacks(result.err, "it goes on without that node");
+}
+
 TEST_P(Elastic, TheFirstNodeIsKilled) {
   Words words = job("1:3") + worker(1);
   pid_t a = start_first(words), b = start(words, "b"), c = start(words, "c");

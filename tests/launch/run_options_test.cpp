@@ -400,15 +400,17 @@ TEST(Records, SurviveTheStoreAndRefuseNonsense) {
        {"", "1 2 3 4", "9 0 0 0\n", "1 2 3\n", "x 0 0 0\n", "-1 0 0 0\n", "1 2 3 4 5\n"}) {
     EXPECT_FALSE(JobEnd::from_text(bad)) << bad;
   }
-  NodeRecord node = NodeRecord::from_text(NodeRecord{"host", 2, 8, 3, 4, 0, 1}.to_text()).value();
+  NodeRecord node =
+      NodeRecord::from_text(NodeRecord{"host", 2, 8, 3, 4, 0, 1, 1}.to_text()).value();
   EXPECT_EQ(node.host, "host");
   EXPECT_EQ(node.nnodes, 2);
   EXPECT_EQ(node.workers, 8);
   EXPECT_EQ(node.max_restarts, 3);
   EXPECT_EQ(node.turn, 4);
   EXPECT_EQ(node.is_known, 1);
-  for (const char* bad : {"", "1\n2\n3\n4\n0\n0", "1\n-2\n3\n4\n0\n0\nh", "1\n2\n3\nx\n0\n0\nh",
-                          "1\n99999999\n3\n4\n0\n0\nh"}) {
+  EXPECT_EQ(node.retries, 1);
+  for (const char* bad : {"", "1\n2\n3\n4\n0\n0\n0", "1\n-2\n3\n4\n0\n0\n0\nh",
+                          "1\n2\n3\nx\n0\n0\n0\nh", "1\n99999999\n3\n4\n0\n0\n0\nh"}) {
     EXPECT_FALSE(NodeRecord::from_text(bad)) << bad;
   }
 }
