@@ -1,6 +1,8 @@
 #include "checkpoint/checkpoint.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -157,12 +159,34 @@ void unpack(std::string_view text, CheckpointContent& content) {
   }
 }
 
-}  // namespace
+// Errors travel between processes as text.
+bool says_disk_is_full(std::string_view error) {
+  return error.ends_with(std::strerror(ENOSPC)) || error.ends_with(std::strerror(EDQUOT));
+}
 
-fs::path save_checkpoint(const fs::path& directory, const CheckpointContent& content,
-                         const Retention& retention, const CheckpointGroup& group,
-                         const std::function<void()>& check) {
-  TESSERA_CHECK(retention.num_kept >= 0);
+// Of a save that found no room on the disk: whether what was to go behind it has gone ahead of it.
+// One at least stays, and the best one, which is not given up before there is another.
+bool make_room(const fs::path& directory, const CheckpointContent& content,
+               const Retention& retention, const CheckpointGroup& group, std::string_view error) {
+  const std::string name = checkpoint_name(content.model_type, content.step);
+  if (retention.num_kept < 2 || retention.also == name) return false;
+  const std::vector<std::string> removed = together(group, [&]() -> std::string {
+    if (group.rank != group.first_here) return "";
+    const fs::path final = directory / name;
+    const int64_t others = retention.num_kept - (is_stored(final) ? 0 : 1);
+    const std::string names =
+        join(remove_old_checkpoints(final, content.origin.run, others, retention.also), "', '");
+    if (!names.empty())
+      TESSERA_WARN(cat(error, "; removed '", names, "' in '", directory.string(),
+                       "' to make room, and it is tried once more"));
+    return names;
+  });
+  return std::ranges::any_of(removed, [](const std::string& names) { return !names.empty(); });
+}
+
+fs::path try_to_save(const fs::path& directory, const CheckpointContent& content,
+                     const Retention& retention, const CheckpointGroup& group,
+                     const std::function<void()>& check) {
   fs::path final = directory / checkpoint_name(content.model_type, content.step);
   const bool is_first = group.rank == group.first_here;
   std::unique_ptr<Aside> made;  // of the first process here
@@ -213,11 +237,28 @@ fs::path save_checkpoint(const fs::path& directory, const CheckpointContent& con
   if (content.on_complete) content.on_complete();
   // What is whole stays so, whatever becomes of the older ones: all ranks say the same of it.
   try {
-    if (is_first) remove_old_checkpoints(final, retention.num_kept, retention.also);
+    if (is_first)
+      remove_old_checkpoints(final, content.origin.run, retention.num_kept, retention.also);
   } catch (const UserError& error) {
     TESSERA_WARN(cat("older checkpoints stay: ", error.what()));
   }
   return final;
+}
+
+}  // namespace
+
+fs::path save_checkpoint(const fs::path& directory, const CheckpointContent& content,
+                         const Retention& retention, const CheckpointGroup& group,
+                         const std::function<void()>& check) {
+  TESSERA_CHECK(retention.num_kept >= 0);
+  try {
+    return try_to_save(directory, content, retention, group, check);
+  } catch (const UserError& error) {
+    if (!says_disk_is_full(error.what()) ||
+        !make_room(directory, content, retention, group, error.what()))
+      throw;
+  }
+  return try_to_save(directory, content, retention, group, check);
 }
 
 }  // namespace tessera

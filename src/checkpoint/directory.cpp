@@ -354,9 +354,10 @@ void move_into_place(const fs::path& temporary, const fs::path& final) {
   sync_directory(final.parent_path());
 }
 
-void remove_old_checkpoints(const fs::path& written, int64_t num_kept, std::string_view also) {
+std::vector<std::string> remove_old_checkpoints(const fs::path& written, std::string_view run,
+                                                int64_t num_kept, std::string_view also) {
   std::string model_type = parse_checkpoint_name(written).value().model_type;
-  std::string run = read_manifest(written).origin.run;
+  std::vector<std::string> removed;
   int64_t kept = 0;
   for (const CheckpointEntry& entry : list_checkpoints(written.parent_path())) {
     bool ours = entry.maker.empty() && entry.model_type == model_type &&
@@ -371,10 +372,12 @@ void remove_old_checkpoints(const fs::path& written, int64_t num_kept, std::stri
     }
     try {
       remove_checkpoint(entry.path);
+      removed.push_back(entry.path.filename().string());
     } catch (const UserError& error) {
       TESSERA_WARN(error.what());
     }
   }
+  return removed;
 }
 
 }  // namespace tessera

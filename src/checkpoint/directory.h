@@ -64,10 +64,11 @@ std::optional<std::filesystem::path> checkpoint_of_another_run(
 // complete checkpoint of the step is found, and flushes the directory. UserError if it fails.
 void move_into_place(const std::filesystem::path& temporary, const std::filesystem::path& final);
 
-// Removes all but the newest `num_kept` complete checkpoints of the model type that the run of
-// `written` wrote (0: none), always keeping `written` and, beside them, the one named `also`. What
-// cannot be removed is warned about.
-void remove_old_checkpoints(const std::filesystem::path& written, int64_t num_kept,
-                            std::string_view also = "");
+// Removes all but the newest `num_kept` complete checkpoints of the model type that `run` wrote (0:
+// none), always keeping `written`, which may not be there yet, and, beside them, the one named
+// `also`; returns the names of those that went. What cannot be removed is warned about.
+std::vector<std::string> remove_old_checkpoints(const std::filesystem::path& written,
+                                                std::string_view run, int64_t num_kept,
+                                                std::string_view also = "");
 
 }  // namespace tessera

@@ -148,6 +148,58 @@ TEST(Retention, IsOfTheRunsOwn) {
             (Names{"llama-10steps", "llama-20steps", "llama-40steps", "llama-50steps"}));
 }
 
+// On a disk that has room for `room` checkpoints.
+fs::path save_on_full_disk(const fs::path& directory, int64_t step, const Retention& retention,
+                           size_t room) {
+  State state(step);
+  StateFiles files(state.boxes(), 0, 1);
+  auto write = [&](const fs::path& to) {
+    if (names_in(directory).size() > room)  // with the one that is being written
+      throw UserError(cat("cannot write '", to.string(), "': ", std::strerror(ENOSPC)));
+    return files.write(to);
+  };
+  return save_checkpoint(directory, {"llama", step, write, "{}", kRun, {}}, retention);
+}
+
+TEST(FullDisk, WhatWasToGoBehindASaveGoesAheadOfIt) {
+  ScratchDirectory scratch;
+  for (int64_t step : {10, 20, 30}) save(scratch.path(), step, 0, "llama", "{}", kRun);
+  testing::internal::CaptureStderr();
+  save_on_full_disk(scratch.path(), 40, {3}, 3);
+  const std::string log = testing::internal::GetCapturedStderr();
+  expect_contains(log, cat(std::strerror(ENOSPC), "; removed 'llama-10steps' in '"));
+  expect_contains(log, "to make room, and it is tried once more");
+  EXPECT_EQ(names_in(scratch.path()), (Names{"llama-20steps", "llama-30steps", "llama-40steps"}));
+  EXPECT_NO_THROW(CheckpointReader{scratch / "llama-40steps"});
+}
+
+// The newest, the best and what was to stay anyway.
+TEST(FullDisk, MakesNoRoomOfWhatStays) {
+  struct Case {
+    int64_t step;
+    Retention retention;
+    size_t room;
+    Names left;
+  };
+  const Names all{"llama-10steps", "llama-20steps", "llama-30steps"};
+  for (const Case& one : {
+           Case{40, {1}, 2, all},                   // of one nothing can go
+           Case{40, {4}, 3, all},                   // there are fewer
+           Case{40, {0}, 3, all},                   // all stay
+           Case{40, {2, "llama-40steps"}, 2, all},  // the best one goes behind the next best
+           Case{30, {3}, 3, all},                   // another one of its step is there
+           Case{40, {2, "llama-10steps"}, 1, {"llama-10steps", "llama-30steps"}},
+           Case{40, {2}, 1, {"llama-30steps"}},  // and there is still no room
+       }) {
+    ScratchDirectory scratch;
+    for (int64_t step : {10, 20, 30}) save(scratch.path(), step, 0, "llama", "{}", kRun);
+    const std::string error =
+        user_error([&] { save_on_full_disk(scratch.path(), one.step, one.retention, one.room); });
+    expect_contains(error, std::strerror(ENOSPC));
+    EXPECT_EQ(names_in(scratch.path()), one.left);
+  }
+}
+
 TEST(SameStep, OfAnotherRunIsNotOverwritten) {
   ScratchDirectory scratch;
   fs::path path = save(scratch.path(), 20, 0, "llama", "{}", kOther);
