@@ -90,6 +90,7 @@ void MetricsFile::write(int64_t batch, const std::string& rest) {
 }
 
 void MetricsFile::step(const StepReport& r) {
+  last_batch_ = r.batch;
   write(
       r.batch,
       cat(",\"epoch\":", r.epoch, ",\"loss\":", number(r.loss),
@@ -120,6 +121,13 @@ void MetricsFile::stragglers(const StragglerReport& r) {
         cat(",\"slowest_rank\":", r.rank, ",\"slowest_host\":\"", r.host, "\",\"slowest_phase\":\"",
             r.phase, "\",\"slowest_seconds\":", number(r.seconds),
             ",\"others_seconds\":", number(r.median_seconds), ",\"straggler\":", r.is_straggler));
+}
+
+void MetricsFile::end(const EndReport& r) {
+  if (!r.failed || !last_batch_) return;
+  const nlohmann::json why = r.failure;
+  write(*last_batch_,
+        cat(",\"failure\":", why.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)));
 }
 
 }  // namespace tessera

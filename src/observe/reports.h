@@ -106,6 +106,7 @@ struct EndReport {
   bool failed = false;
   double seconds = 0, training_seconds = 0;  // of this process; of its steps
   bool interrupted = false;
+  std::string failure = {};  // what was wrong, where it failed
 };
 
 // Where a run tells of its steps and validations. What cannot be written is a warning, once, and

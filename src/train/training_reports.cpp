@@ -321,11 +321,12 @@ void TrainingRun::tell_interruption() const {
   TESSERA_WARN(cat("Interrupted after step ", record_.step, end));
 }
 
-void TrainingRun::tell_end(bool failed) {
+void TrainingRun::tell_end(const char* failure) {
   watchdog_.reset();
   const double now = monotonic_seconds();
-  const EndReport report{failed, now - start_seconds_,
-                         train_start_seconds_ > 0 ? now - train_start_seconds_ : 0, stopping_};
+  const EndReport report{failure != nullptr, now - start_seconds_,
+                         train_start_seconds_ > 0 ? now - train_start_seconds_ : 0, stopping_,
+                         failure ? failure : ""};
   for (const auto& sink : sinks_) sink->end(report);
 }
 

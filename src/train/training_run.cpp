@@ -58,17 +58,17 @@ RunEnd TrainingRun::run() {
     run_to_the_end();
   } catch (const Interrupted&) {
     stopping_ = true;
-  } catch (const CommError&) {
+  } catch (const CommError& error) {
     if (total_steps_ > 0 || !interrupted_soon()) {
-      tell_end(true);
+      tell_end(error.what());
       throw;
     }
     stopping_ = true;  // another rank ended first, and nothing is lost
-  } catch (...) {
-    tell_end(true);
+  } catch (const std::exception& error) {
+    tell_end(error.what());
     throw;
   }
-  tell_end(false);
+  tell_end();
   if (!stopping_) return RunEnd::kFinished;
   tell_interruption();
   return RunEnd::kInterrupted;

@@ -252,7 +252,7 @@ class TrainingRun {
   void finish();
   void prepare_answer() const;
   void tell_interruption() const;
-  void tell_end(bool failed);
+  void tell_end(const char* failure = nullptr);
   bool values_due(int64_t steps) const {
     return config_.histogram_freq && steps % *config_.histogram_freq == 0;
   }

@@ -144,6 +144,23 @@ TEST_F(MetricsFileTest, HasTheSlowestRank) {
   EXPECT_EQ(line.at("straggler"), true);
 }
 
+// Behind a step: before one there is nothing that it would belong to.
+TEST_F(MetricsFileTest, HasWhyTheRunFailed) {
+  const EndReport failed{.failed = true, .failure = "stopped: \"1\"\n\xff"};
+  MetricsFile metrics(path_.string());
+  metrics.end(failed);
+  EXPECT_EQ(read_file(path_), "");
+  metrics.step(sample_report());
+  metrics.end({});
+  metrics.end(failed);
+  const std::string text = read_file(path_);
+  const std::vector<std::string_view> lines = split(text, '\n');
+  ASSERT_EQ(lines.size(), 3u);
+  const auto line = nlohmann::json::parse(lines[1]);
+  EXPECT_EQ(line.at("batch"), sample_report().batch);
+  EXPECT_EQ(line.at("failure"), "stopped: \"1\"\n\uFFFD");
+}
+
 TEST_F(MetricsFileTest, AFileThatCannotBeOpenedIsAnError) {
   expect_contains(user_error([] { MetricsFile metrics("/proc/none/metrics"); }),
                   "/proc/none/metrics");

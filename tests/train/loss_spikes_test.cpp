@@ -282,6 +282,7 @@ TEST_F(LossSpikes, RewindsAreBounded) {
                   "checkpoint is " +
                       path("ckpt/llama_v2-40steps"));
   EXPECT_EQ(lines_with(log(), "went back to").size(), 1u);
+  EXPECT_EQ(failed().failure, message) << "in the metrics file";
 }
 
 TEST_F(LossSpikes, WithoutACheckpointTheUpdateIsSkipped) {

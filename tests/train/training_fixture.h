@@ -51,6 +51,7 @@ struct RunTrace {
   std::vector<std::string> losses, norms, rates, validations;  // as written to the metrics file
   std::vector<bool> ok;
   std::vector<int64_t> epochs;
+  std::string failure;  // likewise
   int64_t steps = 0, tokens_seen = 0, position = 0;
   uint64_t fingerprint = 0;  // of weights, moments and optimizer_step
 };
@@ -157,6 +158,10 @@ class TrainingTest : public testing::Test {
       auto json = nlohmann::json::parse(line);
       if (json.contains("validation_loss")) {
         trace.validations.push_back(json["validation_loss"].dump());
+        continue;
+      }
+      if (json.contains("failure")) {
+        trace.failure = json["failure"];
         continue;
       }
       trace.losses.push_back(json.at("loss").dump());
