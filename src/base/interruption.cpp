@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/save_request.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -20,7 +21,7 @@ using std::chrono::steady_clock;
 
 constexpr int kEnding[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 // In the value that comes with a signal, above an Ending: other programs may send values, too.
-constexpr int kEndingMark = 0x7e55e7a0;
+constexpr int kEndingMark = 0x7e55e7a0, kSaveMark = 0x7e55e7b0;
 
 bool is_debugged() {
   return read_file("/proc/self/status").find("\nTracerPid:\t0\n") == std::string::npos;
@@ -42,8 +43,18 @@ Requests& requests() {
   return all;
 }
 
+int value_of(const siginfo_t& info) {
+  return info.si_code == SI_QUEUE ? info.si_value.sival_int : 0;
+}
+
+void send_with(int value, pid_t process, int signal) {
+  sigval word{};
+  word.sival_int = value;
+  ::sigqueue(process, signal, word);
+}
+
 Ending ending_of(const siginfo_t& info) {
-  const int value = info.si_code == SI_QUEUE ? info.si_value.sival_int - kEndingMark : 0;
+  const int value = value_of(info) - kEndingMark;
   return value == 1 || value == 2 ? static_cast<Ending>(value) : Ending::kAsked;
 }
 
@@ -77,6 +88,7 @@ Report& report() {
   return one;
 }
 
+std::atomic<bool> save_requested{false};
 // Of requests that come while one is answered all but the first are dropped.
 std::atomic<int> requested{0};
 
@@ -110,6 +122,10 @@ void take(sigset_t set) {
   for (bool any = false;;) {
     siginfo_t info{};
     int signal = any ? ::sigtimedwait(&set, &info, &tick) : ::sigwaitinfo(&set, &info);
+    if (signal == SIGUSR2 && value_of(info) == kSaveMark) {
+      request_save();
+      continue;
+    }
     if (signal == SIGUSR2) {
       if (++requested <= 2)
         std::thread(write_report).detach();
@@ -140,10 +156,12 @@ void end_by(int signal) {
 }
 
 void send_ending(pid_t process, int signal, Ending ending) {
-  sigval value{};
-  value.sival_int = kEndingMark + static_cast<int>(ending);
-  ::sigqueue(process, signal, value);
+  send_with(kEndingMark + static_cast<int>(ending), process, signal);
 }
+
+void send_save_request(pid_t process) { send_with(kSaveMark, process, SIGUSR2); }
+bool take_save_request() { return save_requested.exchange(false); }
+void request_save() { save_requested = true; }
 
 std::optional<Ending> ending_heard() {
   Requests& all = requests();

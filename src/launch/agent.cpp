@@ -191,8 +191,8 @@ class Agent {
     } watch{rounds.membership()};
     if (round.node_rank == 0) {
       watch.membership.watch([&nodes](const MemberNode& node) {
-        nodes.report({JobEnd::Kind::kRegroup, kInterruptedStatus, true,
-                      cat("a node has come, ", node.host)});
+        nodes.propose({JobEnd::Kind::kRegroup, kInterruptedStatus, true,
+                       cat("a node has come, ", node.host)});
       });
     }
     return attempt(nodes, place, options);

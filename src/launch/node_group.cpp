@@ -358,6 +358,21 @@ JobEnd NodeGroup::blame(JobEnd end) {
   return end;
 }
 
+void NodeGroup::propose(JobEnd end) {
+  {
+    std::lock_guard lock(mutex_);
+    proposal_ = std::move(end);
+  }
+  ::eventfd_write(notice_.get(), 1);
+}
+
+std::optional<JobEnd> NodeGroup::take_proposal() {
+  eventfd_t ignored;
+  ::eventfd_read(notice_.get(), &ignored);
+  std::lock_guard lock(mutex_);
+  return std::exchange(proposal_, std::nullopt);
+}
+
 void NodeGroup::report_done() {
   try {
     if (store_->add(key("done"), 1) == options_.nnodes) report({});

@@ -76,6 +76,10 @@ class NodeGroup {
   bool are_all_known() const;
   // All workers of this node are done; the last node to say so ends the attempt.
   void report_done();
+  // From any thread, for who runs the attempt: it could end so. `notice` is readable then, and not
+  // any more when that was taken: end() is to be looked at behind it.
+  void propose(JobEnd end);
+  std::optional<JobEnd> take_proposal();
   // Ends the attempt, unless somebody was first; nobody hears of it when the store is gone. A
   // failure here after another node's agent has ended is that node's.
   void report(const JobEnd& end);
@@ -102,11 +106,11 @@ class NodeGroup {
   std::string describe_missing();
   [[noreturn]] void fail_join(const std::string& text);
   JobEnd blame(JobEnd end);
+  void look_for_first_step();
   void watch_loop();
   std::optional<JobEnd> find_silent_node();
   std::optional<JobEnd> find_gone_node(Store& store);
   bool is_gone(Store& store, int node, const NodeRecord& record) const;
-  void look_for_first_step();
   bool has_ended(int node);
   void set_end(JobEnd end);
   std::string key(std::string_view name) const;
@@ -132,7 +136,7 @@ class NodeGroup {
   std::mutex mutex_;
   std::condition_variable stopping_;
   bool stop_ = false, look_now_ = false;
-  std::optional<JobEnd> end_;
+  std::optional<JobEnd> end_, proposal_;
 };
 
 }  // namespace tessera

@@ -21,6 +21,7 @@
 #include "base/interruption.h"
 #include "base/log.h"
 #include "base/process_identity.h"
+#include "base/save_request.h"
 #include "base/terminal_text.h"
 #include "base/text.h"
 
@@ -133,6 +134,7 @@ void WorkerGroup::start(const WorkerCommand& command,
     make_directories(folder);
   }
   is_own_ = command.is_own;
+  saves_ = command.is_own && !command.saves_nothing;
   size_t shared = variables.size();
   for (int local = 0; local < options_.nproc_per_node; ++local) {
     int rank = place_.first_rank + local;
@@ -170,6 +172,7 @@ int WorkerGroup::running() const {
 }
 
 JobEnd WorkerGroup::run() {
+  take_news();
   while (running() > 0 || !end_) {
     if (running() == 0 && !done_) {
       done_ = true;
@@ -178,7 +181,7 @@ JobEnd WorkerGroup::run() {
     wait_for_events();
     take_signals();
     take_exits();
-    take_end();
+    take_news();
     kill_when_due();
   }
   tell_warnings(true);
@@ -271,6 +274,29 @@ void WorkerGroup::interrupt(int signal, std::string_view why) {
   }
   own_end_ = end.text;
   nodes_.report(end);
+}
+
+void WorkerGroup::take_news() {
+  take_proposal();
+  take_end();
+}
+
+// What the ranks have learned is safe first: were they ended, and could not save then, it would be
+// lost, and nothing has failed. On the node of rank 0.
+void WorkerGroup::take_proposal() {
+  if (auto proposed = nodes_.take_proposal()) {
+    const Worker& first = workers_.front();
+    if (!saves_ || first.pid == 0 || !first.last.has_first_step() || is_ignored(SIGUSR2))
+      return nodes_.report(*proposed);
+    proposal_ = std::move(proposed);
+    send_save_request(first.pid);
+  }
+  const std::optional<bool> saved = proposal_ ? workers_.front().last.has_saved() : std::nullopt;
+  if (saved == true) nodes_.report(*std::exchange(proposal_, std::nullopt));
+  if (saved == false && !std::exchange(tells_, true))
+    TESSERA_WARN(cat(proposal_->text,
+                     ", but what the job has learned cannot be saved: it goes on "
+                     "with the nodes that it has, until it has saved a checkpoint"));
 }
 
 void WorkerGroup::take_end() {

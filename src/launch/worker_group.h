@@ -82,6 +82,8 @@ class WorkerGroup {
   void wait_for_events();
   void tell_warnings(bool all);
   void take_signals();
+  void take_news();
+  void take_proposal();
   void take_end();
   void take_exits();
   void collect_exits(std::vector<Worker*>& killed, std::vector<Worker*>& exited);
@@ -104,12 +106,13 @@ class WorkerGroup {
   RepeatedWarnings warnings_;
   std::optional<TimePoint> kill_at_;
   TimePoint ended_at_{};
-  std::optional<JobEnd> end_;
-  bool is_own_ = false;  // the command: WorkerCommand
+  std::optional<JobEnd> end_, proposal_;  // the second as soon as the step is saved
+  bool is_own_ = false, saves_ = false;   // the command: WorkerCommand
   bool failed_ = false, interrupted_ = false, done_ = false;
   bool asked_ = false;     // this node itself to end
   bool insisted_ = false;  // more than once
   bool kills_ = false;     // those that do not end
+  bool tells_ = false;     // that a proposal waits
   std::string own_end_;    // that workers of this node were asked to, as it reported it
   int status_ = 0;
   std::string failure_;

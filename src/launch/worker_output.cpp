@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/save_request.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -21,6 +22,9 @@ constexpr size_t kKeptLines = 10, kKeptLineBytes = 1000;
 void LastLines::add(std::string_view line) {
   if (trim(line).empty()) return;
   has_first_step_ = has_first_step_ || line.find(kFirstStepDone) != std::string_view::npos;
+  for (const bool saved : {true, false})
+    if (line.find(saved ? kSavedAsAsked : kNotSavedAsAsked) != std::string_view::npos)
+      has_saved_ = saved;
   lines_.emplace_back(line.substr(0, kKeptLineBytes));
   if (lines_.size() > kKeptLines) lines_.pop_front();
 }

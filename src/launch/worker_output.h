@@ -1,6 +1,7 @@
 #pragma once
 #include <deque>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "base/line_writer.h"
@@ -15,9 +16,12 @@ class LastLines {
   const std::deque<std::string>& lines() const { return lines_; }
   // Whether a line was kFirstStepDone.
   bool has_first_step() const { return has_first_step_; }
+  // Whether the last answer to a request to save was kSavedAsAsked; none: there was none.
+  std::optional<bool> has_saved() const { return has_saved_; }
 
  private:
   bool has_first_step_ = false;
+  std::optional<bool> has_saved_;
   std::deque<std::string> lines_;
 };
 

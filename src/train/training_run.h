@@ -229,7 +229,10 @@ class TrainingRun {
   // Of tiers, by their bits. They are due by the step that was started last; by rank 0's clock.
   uint32_t all_tiers() const { return (uint32_t{1} << tiers_.size()) - 1; }
   uint32_t due_by_steps() const;
-  uint32_t due_by_time() const;
+  uint32_t due_by_time();
+  // Of rank 0, by base/save_request.h.
+  bool due_as_asked();
+  void answer_who_asked(bool saved);
   // Whether one of them has the checkpoint that was loaded.
   bool goes_on_in_place() const;
   void begin_intervals();
@@ -310,12 +313,15 @@ class TrainingRun {
   struct Saving {
     int64_t step = 0;
     uint32_t tiers = 0;
-    bool good = true;  // no update was being skipped
+    bool good = true;    // no update was being skipped
+    bool asked = false;  // it was asked for
     std::function<void()> on_failure;
   };
   std::optional<Saving> saving_;  // started and not finished
   bool saves_beside_training_ = false;
   uint32_t announced_tiers_ = 0;  // that rank 0 found to be due by time
+  // Of rank 0, from when on there is to be a checkpoint that was asked for; none: no answer is due.
+  std::optional<double> asked_for_;
   int64_t first_step_ = 0, last_saved_step_ = -1;
   int64_t steps_done_ = 0;  // by this process, those that a rewind undid included
   double start_seconds_ = 0, train_start_seconds_ = 0, last_step_end_seconds_ = 0;

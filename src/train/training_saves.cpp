@@ -6,12 +6,18 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/process_identity.h"
+#include "base/save_request.h"
 #include "checkpoint/directory.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/places.h"
 #include "train/training_run.h"
 
 namespace tessera {
+namespace {
+
+constexpr double kAskedAgain = 600;  // seconds
+
+}  // namespace
 
 bool TrainingRun::saved_in(size_t tier) const {
   const bool is_saving =
@@ -28,7 +34,7 @@ uint32_t TrainingRun::due_by_steps() const {
   return due;
 }
 
-uint32_t TrainingRun::due_by_time() const {
+uint32_t TrainingRun::due_by_time() {
   uint32_t due = 0;
   if (rank() > 0) return due;
   for (size_t t = 0; t < tiers_.size(); ++t) {
@@ -36,7 +42,21 @@ uint32_t TrainingRun::due_by_time() const {
     if (seconds > 0 && monotonic_seconds() - tiers_[t].last_begin_seconds >= seconds)
       due |= uint32_t{1} << t;
   }
-  return due;
+  return due_as_asked() ? all_tiers() : due;
+}
+
+// One that fails is tried again, as long as it takes: the agent goes by the answer.
+bool TrainingRun::due_as_asked() {
+  if (take_save_request()) asked_for_ = monotonic_seconds();
+  if (!asked_for_ || monotonic_seconds() < *asked_for_) return false;
+  if (tiers_.empty()) answer_who_asked(true);  // nothing is saved anyway
+  return !tiers_.empty();
+}
+
+void TrainingRun::answer_who_asked(bool saved) {
+  if (saved) asked_for_.reset();
+  if (stopping_ || record_.step >= total_steps_) return;  // the run ends by itself
+  log_line(LogLevel::kInfo, __FILE__, __LINE__, saved ? kSavedAsAsked : kNotSavedAsAsked, true);
 }
 
 bool TrainingRun::goes_on_in_place() const {
@@ -118,7 +138,8 @@ void TrainingRun::save(uint32_t tiers, std::function<void()> on_failure) {
                             tier.apart ? first_on_host_ : 0});
   }
   tell_memory(cat("Before ckpt (", config_.checkpoint_type, ")"));
-  saving_ = {record_.step, tiers, good, std::move(on_failure)};
+  saving_ = {record_.step, tiers, good, asked_for_.has_value(), std::move(on_failure)};
+  if (asked_for_) asked_for_ = now + kAskedAgain;
   saver_->start(std::move(destinations), std::move(content));
   if (!saver_->is_beside_training()) finish_save();
   tell_doing("training");
@@ -192,6 +213,7 @@ void TrainingRun::finish_save() {
     last_saved_step_ = saving.step;
     faults_.saved(saving.step, saving.step - first_step_, saved.path);
   }
+  if (saving.asked) answer_who_asked(any);
   tell_memory(cat("After ckpt (", config_.checkpoint_type, ")"));
   if (!any && saving.on_failure) saving.on_failure();
 }

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/interruption.h"
+#include "base/save_request.h"
 #include "base/thread_stacks.h"
 #include "flight/flight_recorder.h"
 #include "flight/postmortem.h"
@@ -152,6 +153,18 @@ TEST_F(ProcessReport, SIGUSR2AsksForOneAndEndsNothing) {
             0);
   expect_contains(report(), "reason: SIGUSR2\n");
   expect_contains(read_file(directory_ / "err"), "tessera: rank 3: report written: ");
+}
+
+TEST_F(ProcessReport, ARequestToSaveIsNoneForAReport) {
+  EXPECT_EQ(in_child([this] {
+              take_signals();
+              send_save_request(::getpid());
+              for (int i = 0; i < 10'000 && !take_save_request(); ++i)
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+              const bool again = take_save_request();
+              if (again || std::filesystem::exists(report_path(directory_.path(), 3))) ::_exit(1);
+            }),
+            0);
 }
 
 }  // namespace

@@ -206,6 +206,24 @@ TEST_P(Elastic, ANewcomerThatTheJobDoesNotRunWithLeaves) {
   }
 }
 
+TEST_P(Elastic, ANewcomerWaitsForTheCheckpointThatIsSavedForIt) {
+  const Words words =
+      job("1:2") + Words{"train", "--checkpoint_dir", "c", "on_term", "143"} +
+      Words{"on_save",         "print", "%RANK/%WORLD_SIZE round %TESSERA_ATTEMPT %PID",
+            "attempt",         "0",     "error",
+            "First step done", "hang",  "end"};
+  pid_t a = start_first(words);
+  wait_for("a.err", "First step done");
+  pid_t b = start(words, "b");
+  wait_for("a.err", "cannot be saved: it goes on with the nodes that it has");
+  const std::string out = read_file(path("a.out"));
+  expect_lacks(out, "round 1");
+  ::kill(number_behind(out, "round 0 "), SIGUSR2);  // there is room again
+  for (const char* tag : {"a", "b"}) wait_for_round(tag, 2, 1);
+  for (pid_t agent : {a, b}) EXPECT_EQ(finish(agent).status, 0);
+  expect_contains(read_file(path("a.err")), "a node has come, ");
+}
+
 // The other one has failed without it, and does so once more.
 TEST_P(Elastic, ANewcomerIsNotToBlameForWhatFailedBefore) {
   const Words job_words = job("1:2") + Words{"--max_restarts=3", "train", "on_term", "143"};

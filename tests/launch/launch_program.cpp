@@ -3,6 +3,7 @@
 //   print TEXT, error TEXT   a line; "%RANK" and other variables of the environment are replaced
 //   sleep MS, exit CODE, raise SIGNAL, hang
 //   on_term CODE             SIGTERM prints "saved" and exits so;   ignore_term
+//   on_save                  is asked to save: cannot the first time, then can
 //   child                    starts a process that ignores SIGTERM and never ends
 //   rank R, attempt A        the words up to its `end` are for that rank or attempt only
 // Options (--threads N) are printed.
@@ -31,6 +32,13 @@ void on_term(int) {
 void on_user(int) {
   const char text[] = "got usr1\n";
   (void)!::write(1, text, sizeof text - 1);
+}
+
+void on_save(int) {
+  static volatile std::sig_atomic_t asked = 0;
+  const char bad[] = "Not saved as asked\n", good[] = "Saved as asked\n";
+  (void)!(asked ? ::write(2, good, sizeof good - 1) : ::write(2, bad, sizeof bad - 1));
+  asked = 1;
 }
 
 std::string expand(std::string text) {
@@ -74,6 +82,12 @@ int work(const std::vector<std::string>& words) {
     } else if (word == "on_term") {
       exit_code = std::stoi(words[++i]);
       std::signal(SIGTERM, on_term);
+    } else if (word == "on_save") {
+      std::signal(SIGUSR2, on_save);
+      sigset_t set;
+      sigemptyset(&set);
+      sigaddset(&set, SIGUSR2);
+      ::sigprocmask(SIG_UNBLOCK, &set, nullptr);  // as a rank that takes its signals
     } else if (word == "ignore_term") {
       std::signal(SIGTERM, SIG_IGN);
     } else if (word == "child") {

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "base/save_request.h"
 #include "tests/checkpoint/save_boxes.h"
 #include "tests/checkpoint/whole_state.h"
 #include "tests/train/training_fixture.h"
@@ -347,6 +348,28 @@ TEST_F(ResumeTest, AFullDiskLosesNothing) {
   RunTrace resumed = train(config);
   EXPECT_EQ(resumed.losses, tail(straight.losses, 3));
   EXPECT_EQ(resumed.fingerprint, straight.fingerprint);
+}
+
+TEST_F(ResumeTest, ACheckpointThatIsAskedForIsSavedAndSaid) {
+  RunConfig config = options(4);
+  config.async_checkpoint = "off";
+  request_save();
+  const RunTrace trace = train(config);
+  EXPECT_EQ(lines_with(trace.log, std::string(kSavedAsAsked)).size(), 1u);
+  EXPECT_EQ(checkpoints(), (std::set<std::string>{"llama_v2-1steps", "llama_v2-4steps"}));
+  config.checkpoint_dir = {path("full")};
+  request_save();
+  {
+    FileSizeLimit limit(64 << 10);
+    failure(config);
+  }
+  EXPECT_EQ(failed().losses, trace.losses);
+  EXPECT_EQ(lines_with(log(), std::string(kNotSavedAsAsked)).size(), 1u);
+  EXPECT_EQ(lines_with(log(), std::string(kSavedAsAsked)).size(), 0u);
+  config.save_ckpt = false;
+  request_save();
+  EXPECT_EQ(lines_with(train(config).log, std::string(kSavedAsAsked)).size(), 1u)
+      << "nobody is kept waiting";
 }
 
 TEST_F(ResumeTest, MetricsThatCannotBeWrittenDoNotEndTheRun) {
