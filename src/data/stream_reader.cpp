@@ -44,7 +44,8 @@ StreamState stream_state_from_bytes(std::string_view bytes, size_t sources,
   return state;
 }
 
-uint64_t stream_fingerprint(const StreamSettings& settings, uint64_t tokenizer_fingerprint) {
+uint64_t stream_fingerprint(const StreamSettings& settings, uint64_t tokenizer_fingerprint,
+                            bool skips_bad_lines) {
   uint64_t hash = hash_combine(tokenizer_fingerprint, settings.seed);
   for (int64_t value :
        {settings.lanes, settings.buffer, int64_t{settings.shuffle}, std::ssize(settings.sources)})
@@ -56,7 +57,7 @@ uint64_t stream_fingerprint(const StreamSettings& settings, uint64_t tokenizer_f
   for (const StreamSettings::Source& source : settings.sources) {
     hash = hash_combine(hash, std::bit_cast<uint64_t>(source.weight));
     hash = hash_combine(hash, static_cast<uint64_t>(source.reading.kind));
-    hash = hash_combine(hash, uint64_t{source.reading.skip_bad_lines});
+    hash = hash_combine(hash, uint64_t{skips_bad_lines});
     hash = hash_combine(hash, hash_text(source.reading.text_field));
     // Not where they are, or since when: the same files may have been copied.
     for (const RemoteEntry& file : source.files)

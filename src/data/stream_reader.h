@@ -30,8 +30,11 @@ StreamState stream_state_from_bytes(std::string_view bytes, size_t sources,
                                     const std::string& name);
 
 // Changes where lanes would give other tokens: their number, the files and how they are read, the
-// seed. Not the context: a lane goes on with its next token in windows of any length.
-uint64_t stream_fingerprint(const StreamSettings& settings, uint64_t tokenizer_fingerprint);
+// seed. Not the context: a lane goes on with its next token in windows of any length; nor what
+// becomes of broken lines, which no place counts. `skips_bad_lines`: as checkpoints of streams once
+// had it where those were left out.
+uint64_t stream_fingerprint(const StreamSettings& settings, uint64_t tokenizer_fingerprint,
+                            bool skips_bad_lines = false);
 
 struct StreamReaderOptions {
   int64_t rows = 1;              // B, of one rank

@@ -136,16 +136,19 @@ int64_t TrainingData::training_tokens() const {
   return tokens;
 }
 
-uint64_t TrainingData::training_hash(bool with_template) const {
-  if (stream) {
-    const bool chats =
-        std::ranges::any_of(stream->sources, [](const StreamSettings::Source& source) {
-          return source.reading.kind == RecordKind::kChat;
-        });
-    return stream_fingerprint(*stream, chats && with_template ? encoder->fingerprint()
-                                       : tokenizer            ? tokenizer->fingerprint()
-                                                              : 0);
-  }
+std::vector<uint64_t> TrainingData::known_stream_hashes() const {
+  const bool chats = std::ranges::any_of(
+      stream->sources, [](const auto& source) { return source.reading.kind == RecordKind::kChat; });
+  const uint64_t words = tokenizer ? tokenizer->fingerprint() : 0;
+  std::vector<uint64_t> hashes;
+  for (uint64_t made_by : {chats ? encoder->fingerprint() : words, words})
+    for (bool skips_bad_lines : {false, true})
+      hashes.push_back(stream_fingerprint(*stream, made_by, skips_bad_lines));
+  return hashes;
+}
+
+uint64_t TrainingData::training_hash() const {
+  if (stream) return known_stream_hashes()[0];
   uint64_t hash = parts.size() == 1 ? parts[0].hash : 0;
   for (size_t i = 0; parts.size() > 1 && i < parts.size(); ++i)
     hash =

@@ -58,8 +58,11 @@ struct TrainingData {
 
   bool has_training() const { return training_samples || stream; }
   int64_t training_tokens() const;
-  // Of what is trained on. Without the chat template: as checkpoints of streams had it once.
-  uint64_t training_hash(bool with_template = true) const;
+  // Of what is trained on.
+  uint64_t training_hash() const;
+  // Of a stream, also as checkpoints once had it: without the chat template, and with what became
+  // of broken lines.
+  std::vector<uint64_t> known_stream_hashes() const;
 };
 
 // Whether --tokenizer is needed to read the data: not for ids.

@@ -192,9 +192,10 @@ void TrainingRun::load_stream_state(const std::filesystem::path& checkpoint,
                                     const RunRecord& saved) {
   if (!data_.stream || config_.eval_only) return;
   const std::filesystem::path file = checkpoint / kDataFolder / kStreamName;
-  const TextRecord mine{data_.training_tokens(), data_.training_hash()};
-  const TextRecord before{mine.tokens, data_.training_hash(/*with_template=*/false)};
-  if ((saved.training_text == mine || saved.training_text == before) && is_stored(file)) {
+  const bool known = std::ranges::any_of(data_.known_stream_hashes(), [&](uint64_t hash) {
+    return saved.training_text == TextRecord{data_.training_tokens(), hash};
+  });
+  if (known && is_stored(file)) {
     stream_state_ = stream_state_from_bytes(read_content(file), data_.stream->sources.size(),
                                             cat("'", file.string(), "'"));
     return;

@@ -405,6 +405,16 @@ TEST_F(StreamReaderTest, ErrorsOfReadersAreThoseOfNext) {
   expect_contains(message, "f-1.json', line 1");
 }
 
+// As checkpoints have it.
+TEST_F(StreamReaderTest, TheFingerprintKnowsNothingOfBrokenLines) {
+  StreamSettings all = settings({{.path = "a.json", .size = 100}});
+  for (bool skips : {false, true}) {
+    all.sources[0].reading.skip_bad_lines = skips;
+    EXPECT_EQ(stream_fingerprint(all, 7), 13569062190309713976u);
+    EXPECT_EQ(stream_fingerprint(all, 7, /*skips_bad_lines=*/true), 10760735930165633628u);
+  }
+}
+
 TEST_F(StreamReaderTest, IsNotEndedByARequestToTheProcess) {
   const StreamSettings all = settings(make_files("f", 3, 40));
   std::map<int64_t, Sample> undisturbed, samples;
