@@ -22,20 +22,21 @@ RowDataset::RowDataset(TokenView tokens, DocumentView documents, int64_t context
       seed_(seed),
       name_(name) {
   TESSERA_CHECK(context > 0, cat("context ", context));
-  double held = 0, all = 0;
+  double held = 0, only_targets = 0, all = 0;
   documents.for_each([&](TokenRange range) {
     longest_ = std::max(longest_, range.length());
     short_rows_ += range.length() < context_;
-    long_rows_ += range.length() > context_ + 1;  // one more is the last one's target
+    long_rows_ += range.length() > context_ + 1;
     all += static_cast<double>(range.length());
     held += static_cast<double>(std::min(range.length(), context_));
+    only_targets += range.length() == context_ + 1;
   });
   if (longest_ < 2) {
     throw UserError(cat("data set ", name, " is empty: it has ", documents.count(),
                         " rows, and none of two tokens or more"));
   }
   padding_ = 1 - held / (static_cast<double>(documents.count()) * static_cast<double>(context));
-  left_out_ = 1 - held / all;
+  left_out_ = 1 - (held + only_targets) / all;
 }
 
 std::string RowDataset::warning() const {
@@ -59,16 +60,17 @@ int64_t RowDataset::sample(int64_t i, const SampleRow& row) const {
   TESSERA_CHECK(std::ssize(row.inputs) == context_ && std::ssize(row.targets) == context_);
   const TokenRange range = documents_[i];
   const auto length = static_cast<size_t>(std::min(range.length(), context_));
+  const size_t targets = range.length() == context_ + 1 ? length : length - 1;
   int64_t begin = range.begin;
-  if (range.length() > context_) {
+  if (range.length() > context_ + 1) {
     begin +=
         static_cast<int64_t>(random_below(seed_, kCropStream, static_cast<uint64_t>(i),
                                           static_cast<uint64_t>(range.length() - context_) + 1));
   }
   tokens_.copy(begin, row.inputs.first(length));
   std::ranges::fill(row.inputs.subspan(length), filler_);
-  tokens_.copy_targets(begin + 1, row.targets.first(length - 1));
-  std::ranges::fill(row.targets.subspan(length - 1), kIgnoreIndex);
+  tokens_.copy_targets(begin + 1, row.targets.first(targets));
+  std::ranges::fill(row.targets.subspan(targets), kIgnoreIndex);
   if (!row.document_starts.empty()) {
     TESSERA_CHECK(std::ssize(row.document_starts) == context_);
     std::ranges::fill(row.document_starts.first(length), 0);

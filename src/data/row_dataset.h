@@ -10,9 +10,9 @@ namespace tessera {
 
 // Every document is a sample, as rows of ids that were made elsewhere are. A row of n ids has n - 1
 // targets: the id behind each, or kIgnoreIndex where that is not learned; the last predicts
-// nothing. What is missing to T = context tokens is filler, its targets kIgnoreIndex. Of a longer
-// row T ids in succession are used, from a start that is uniform in [0, n - T] and a function of
-// (seed, i).
+// nothing. What is missing to T = context tokens is filler, its targets kIgnoreIndex. The last id
+// of a row of T + 1 is a target alone. Of a longer row T ids in succession are used, from a start
+// that is uniform in [0, n - T] and a function of (seed, i).
 class RowDataset final : public SampleSource {
  public:
   // What holds tokens and documents must live longer; ranges of `documents` are those of `tokens`.

@@ -133,15 +133,14 @@ size_t StreamLane::fill_row(const SampleRow& row) {
   for (const LaneState::Source& source : state_.sources)
     given += static_cast<uint64_t>(source.tokens);
   const uint64_t key = hash_combine(settings_.seed, static_cast<uint64_t>(lane_));
+  const bool cut = document.ids.size() > length + 1;  // one more is the last one's target
   const uint64_t begin =
-      random_below(key, kLaneCropStream, given, document.ids.size() - length + 1);
+      cut ? random_below(key, kLaneCropStream, given, document.ids.size() - length + 1) : 0;
   put(document, begin, length, 0, row);
-  if (length < document.ids.size()) {
+  if (cut) {
     row.targets[length - 1] = kIgnoreIndex;  // what follows is left out
-    if (length + 1 < document.ids.size()) {
-      TESSERA_WARN_ONCE(cat("there are rows longer than the context of ", length,
-                            " tokens: of such a one so many from a random place are taken"));
-    }
+    TESSERA_WARN_ONCE(cat("there are rows longer than the context of ", length,
+                          " tokens: of such a one so many from a random place are taken"));
   }
   leave_document();
   return length;

@@ -72,6 +72,20 @@ TEST(RowDataset, ARowOfTTokensHasOneTargetLess) {
             "");
 }
 
+TEST(RowDataset, TheLastOfTPlusOneTokensIsATargetAlone) {
+  Data data({5, 6, 5});
+  RowDataset rows(data.tokens.view(), data.documents.view(), 4, kFiller, 1, "'x'");
+  Row row(4);
+  EXPECT_EQ(row.fill(rows, 0), 4);
+  EXPECT_EQ(row.inputs, (std::vector<int32_t>{100, 101, 102, 103}));
+  EXPECT_EQ(row.targets, (std::vector<int32_t>{101, 102, 103, 104}));
+  EXPECT_EQ(row.fill(rows, 1), 3);
+  EXPECT_EQ(row.targets[3], kIgnoreIndex);
+  EXPECT_EQ(row.fill(rows, 2), 4);
+  EXPECT_EQ(row.targets[3], 115);
+  expect_contains(rows.warning(), "1 of 3 rows are longer than the context of 4 tokens; 12.5% of ");
+}
+
 TEST(RowDataset, WhatIsNotLearnedIsNoTarget) {
   Data data({5, 5});
   data.tokens.learned = [](int64_t token) { return token % 5 > 2; };
