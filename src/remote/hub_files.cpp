@@ -274,9 +274,10 @@ class Repository {
     std::vector<HubFile> files;
     for (const RemoteEntry& entry : snapshot.entries)
       files.push_back({entry.path, entry.size, "", ""});
+    ChosenFiles data = choose_data_files(std::move(files), reference_.config, reference_.given);
+    for (const std::string& warning : data.warnings) TESSERA_WARN_ONCE(warning);
     std::set<std::string> paths;
-    for (HubFile& file : choose_data_files(std::move(files), reference_.config, reference_.given))
-      paths.insert(std::move(file.path));
+    for (HubFile& file : data.files) paths.insert(std::move(file.path));
     std::vector<RemoteEntry> chosen;
     for (const RemoteEntry& entry : snapshot.entries) {
       if (paths.contains(entry.path)) chosen.push_back(entry);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <set>
 
 #include "base/error.h"
@@ -16,6 +17,7 @@ namespace {
 constexpr size_t kMaxFiles = 500'000;
 constexpr size_t kMaxDepth = 32;
 constexpr size_t kMaxPathBytes = 1024;
+constexpr std::string_view kDataFolder = "data/";
 
 [[noreturn]] void fail(std::string_view where, std::string_view why) {
   throw UserError(
@@ -80,16 +82,69 @@ Kind kind_of(std::string_view path) {
   return name.ends_with(".txt") ? Kind::kText : Kind::kNone;
 }
 
-// The first directory, unless it is data/ or that of a split; empty if there is none.
-std::string config_of(std::string_view path) {
-  size_t slash = path.find('/');
-  if (slash == std::string_view::npos) return "";
-  std::string_view first = path.substr(0, slash);
-  if (first == "data") return config_of(path.substr(slash + 1));
+// Of a split, or of the part of one that the hub has converted.
+bool is_split(std::string_view directory) {
   constexpr std::array<std::string_view, 6> kSplits{"train", "training",   "val",
                                                     "valid", "validation", "test"};
-  if (std::ranges::find(kSplits, first) != kSplits.end()) return "";
-  return std::string(first);
+  constexpr std::string_view kPartial = "partial-";
+  if (directory.starts_with(kPartial)) directory.remove_prefix(kPartial.size());
+  return std::ranges::find(kSplits, directory) != kSplits.end();
+}
+
+// The first directory, unless it is data/ or that of a split; empty if there is none.
+std::string config_of(std::string_view path) {
+  if (path.starts_with(kDataFolder)) return config_of(path.substr(kDataFolder.size()));
+  const size_t slash = path.find('/');
+  const std::string_view first = path.substr(0, slash);
+  return slash == std::string_view::npos || is_split(first) ? "" : std::string(first);
+}
+
+// What a path is below the directory of a configuration; nullopt elsewhere.
+std::optional<std::string_view> below_config(std::string_view path, const std::string& config) {
+  const std::string folder = cat(config, "/");
+  if (path.starts_with(folder)) return path.substr(folder.size());
+  if (!path.starts_with(kDataFolder)) return {};
+  path.remove_prefix(kDataFolder.size());
+  return path.starts_with(folder) ? std::optional(path.substr(folder.size())) : std::nullopt;
+}
+
+Kind best_kind(const std::vector<HubFile>& files) {
+  Kind best = Kind::kNone;
+  for (const HubFile& file : files) best = std::min(best, kind_of(file.path));
+  return best;
+}
+
+// The directories that may be named as a configuration.
+std::set<std::string> configs_of(const std::vector<HubFile>& files) {
+  std::set<std::string> configs;
+  for (const HubFile& file : files) {
+    configs.insert(config_of(file.path));
+    if (file.path.starts_with(kDataFolder) && !config_of(file.path).empty()) configs.insert("data");
+  }
+  configs.erase("");
+  return configs;
+}
+
+// Of files without a configuration that was named.
+void keep_usual_config(std::vector<HubFile>& files, std::string_view where) {
+  auto keep = [&](const std::string& config) {
+    std::erase_if(files, [&](const HubFile& file) { return config_of(file.path) != config; });
+  };
+  auto has = [](const std::vector<HubFile>& some, std::string_view config) {
+    return std::ranges::any_of(some,
+                               [&](const HubFile& file) { return config_of(file.path) == config; });
+  };
+  if (has(files, "default")) return keep("default");
+  const Kind best = best_kind(files);
+  std::vector<HubFile> of_best = files;
+  std::erase_if(of_best, [&](const HubFile& file) { return kind_of(file.path) != best; });
+  if (has(of_best, "")) return keep("");
+  std::set<std::string> configs = configs_of(of_best);
+  if (configs.size() > 1 + configs.count("data")) {
+    throw UserError(cat("'", where, "' has several configurations: name one of ",
+                        join(configs, ", "), " (hf://datasets/OWNER/NAME/CONFIG)"));
+  }
+  keep(config_of(of_best[0].path));
 }
 
 }  // namespace
@@ -136,36 +191,40 @@ void parse_hub_tree(std::string_view json, std::string_view where, std::vector<H
   }
 }
 
-std::vector<HubFile> choose_data_files(std::vector<HubFile> files, const std::string& config,
-                                       std::string_view where) {
-  Kind best = Kind::kNone;
-  for (const HubFile& file : files) best = std::min(best, kind_of(file.path));
-  if (best == Kind::kNone) return {};
+ChosenFiles choose_data_files(std::vector<HubFile> files, const std::string& config,
+                              std::string_view where) {
   std::erase_if(files, [](const HubFile& file) { return kind_of(file.path) == Kind::kNone; });
-  std::set<std::string> configs;
-  for (const HubFile& file : files) configs.insert(config_of(file.path));
-  std::string chosen = config;
-  if (chosen.empty() && configs.size() > 1) {
-    if (!configs.contains("default")) {
-      configs.erase("");
-      throw UserError(cat("'", where, "' has several configurations: name one of ",
-                          join(configs, ", "), " (hf://datasets/OWNER/NAME/CONFIG)"));
+  if (files.empty()) return {};
+  ChosenFiles chosen;
+  if (config.empty()) {
+    keep_usual_config(files, where);
+  } else {
+    const std::set<std::string> configs = configs_of(files);
+    std::set<std::string> deeper;
+    std::erase_if(files, [&](const HubFile& file) {
+      const auto below = below_config(file.path, config);
+      if (below) deeper.insert(config_of(*below));
+      return !below;
+    });
+    if (files.empty()) {
+      throw UserError(
+          cat("'", where, "' has no configuration '", config, "'",
+              configs.empty() ? "; leave it out" : cat("; it has ", join(configs, ", "))));
     }
-    chosen = "default";
+    if (deeper.size() > 1) {
+      deeper.erase("");
+      chosen.warnings.push_back(cat("'", where, "': all that is in '", config,
+                                    "' is read as one data set, of the directories ",
+                                    some_of(std::vector(deeper.begin(), deeper.end())),
+                                    "; --dataset_config_name ", config, "/", *deeper.begin(),
+                                    " reads one"));
+    }
   }
-  if (!chosen.empty() && !configs.contains(chosen)) {
-    configs.erase("");
-    throw UserError(
-        cat("'", where, "' has no configuration '", chosen, "'",
-            configs.empty() ? "; leave it out" : cat("; it has ", join(configs, ", "))));
-  }
-  if (!chosen.empty())
-    std::erase_if(files, [&](const HubFile& file) { return config_of(file.path) != chosen; });
-  best = Kind::kNone;  // a configuration may have another kind than its neighbours
-  for (const HubFile& file : files) best = std::min(best, kind_of(file.path));
+  const Kind best = best_kind(files);  // a configuration may have another one than its neighbours
   std::erase_if(files, [&](const HubFile& file) { return kind_of(file.path) != best; });
   std::ranges::sort(files, {}, &HubFile::path);
-  return files;
+  chosen.files = std::move(files);
+  return chosen;
 }
 
 }  // namespace tessera

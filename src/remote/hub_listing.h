@@ -26,13 +26,19 @@ std::string parse_hub_revision(std::string_view json, std::string_view where);
 // JSON, another form, a path that leads out of a directory.
 void parse_hub_tree(std::string_view json, std::string_view where, std::vector<HubFile>& files);
 
-// The files of a data set's repository that hold its data, in the order of their paths. Those of
-// one kind: Parquet, else Arrow, else JSON lines, else text, packed or not; hidden files and
-// descriptions are none. A configuration is a directory, at
-// the top or in data/; without one, files of several are an error that lists them, unless one of
-// them is `default`. Empty where the repository has no file of these kinds at all; UserError where
-// it has none of this configuration.
-std::vector<HubFile> choose_data_files(std::vector<HubFile> files, const std::string& config,
-                                       std::string_view where);
+struct ChosenFiles {
+  std::vector<HubFile> files;         // in the order of their paths
+  std::vector<std::string> warnings;  // of what the user may not have meant
+};
+
+// The files of a data set's repository that hold its data. Those of one kind: Parquet, else Arrow,
+// else JSON lines, else text, packed or not; hidden files and descriptions are none. A
+// configuration is a directory, at the top or in data/, or one further down (sample/10BT). Without
+// one it is `default`, if there is that; else of the files of the first kind those at the top, in
+// data/ or in directories of splits; else those of the only directory; several are an error that
+// lists them. Empty where the repository has no file of these kinds at all; UserError where it has
+// none of this configuration.
+ChosenFiles choose_data_files(std::vector<HubFile> files, const std::string& config,
+                              std::string_view where);
 
 }  // namespace tessera

@@ -26,7 +26,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       if (file.path.find("/../") != std::string::npos) std::abort();
     }
     size_t count = files.size();
-    if (choose_data_files(std::move(files), "", "hub").size() > count) std::abort();
+    if (choose_data_files(std::move(files), "", "hub").files.size() > count) std::abort();
   } catch (const UserError&) {
   }
   return 0;

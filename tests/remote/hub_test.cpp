@@ -48,7 +48,8 @@ std::vector<std::string> chosen(std::initializer_list<const char*> paths,
   std::vector<HubFile> files;
   for (const char* path : paths) files.push_back({path, 1, "", ""});
   std::vector<std::string> names;
-  for (const HubFile& file : choose_data_files(files, config, "o/n")) names.push_back(file.path);
+  for (const HubFile& file : choose_data_files(files, config, "o/n").files)
+    names.push_back(file.path);
   return names;
 }
 
@@ -75,6 +76,33 @@ TEST(DataFiles, AreToldByKindAndConfiguration) {
                   }),
                   "has no configuration 'fr'; it has de, en");
   expect_contains(user_error([] { chosen({"a.json"}, "fr"); }), "leave it out");
+}
+
+TEST(DataFiles, ADirectoryIsAConfigurationWhereNoDataAreOutsideOfThem) {
+  EXPECT_EQ(chosen({"data/train-0.jsonl", "assets/notes.txt"}), (Names{"data/train-0.jsonl"}));
+  EXPECT_EQ(chosen({"train-0.jsonl", "extra/train-0.jsonl"}), (Names{"train-0.jsonl"}));
+  EXPECT_EQ(chosen({"en/a.parquet", "assets/notes.txt", "notes.txt"}), (Names{"en/a.parquet"}));
+  EXPECT_EQ(chosen({"default/a.json", "other/b.parquet"}), (Names{"default/a.json"}));
+  EXPECT_EQ(chosen({"x/partial-train/0.parquet", "x/partial-test/0.parquet"}, "x").size(), 2u);
+  EXPECT_EQ(chosen({"data/train-0.jsonl", "assets/notes.txt"}, "data"),
+            (Names{"data/train-0.jsonl"}));
+  EXPECT_EQ(chosen({"data/en/a.json"}), (Names{"data/en/a.json"}));
+  // As FineWeb is.
+  const std::initializer_list<const char*> many{"data/CC-2013/0.parquet", "data/CC-2014/0.parquet",
+                                                "sample/100BT/0.parquet", "sample/10BT/0.parquet"};
+  expect_contains(user_error([&] { chosen(many); }), "name one of CC-2013, CC-2014, data, sample ");
+  EXPECT_EQ(chosen(many, "data").size(), 2u);
+  EXPECT_EQ(chosen(many, "CC-2014"), Names{"data/CC-2014/0.parquet"});
+  EXPECT_EQ(chosen(many, "sample/10BT"), Names{"sample/10BT/0.parquet"});
+  std::vector<HubFile> files;
+  for (const char* path : many) files.push_back({path, 1, "", ""});
+  const ChosenFiles samples = choose_data_files(files, "sample", "o/n");
+  EXPECT_EQ(samples.files.size(), 2u);
+  ASSERT_EQ(samples.warnings.size(), 1u);
+  EXPECT_EQ(samples.warnings[0],
+            "'o/n': all that is in 'sample' is read as one data set, of the directories 100BT, "
+            "10BT; --dataset_config_name sample/100BT reads one");
+  EXPECT_EQ(choose_data_files(files, "sample/10BT", "o/n").warnings, Names{});
 }
 
 TEST(HubListing, WhatItRefuses) {
