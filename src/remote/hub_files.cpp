@@ -37,9 +37,14 @@ class Repository {
     }
     std::vector<RemoteEntry> chosen = choose(*snapshot);
     if (chosen.empty() && reference_.revision.empty()) {
-      if (auto converted = this->snapshot(std::string(kConverted), false))
+      if (auto converted = this->snapshot(std::string(kConverted), false)) {
         chosen = choose(*converted);
+        if (!chosen.empty())
+          TESSERA_INFO(cat("'", reference_.given,
+                           "' is read as the hub has converted it to Parquet (", kConverted, ")"));
+      }
     }
+    warn_of_partial_conversion(chosen);
     if (chosen.empty()) {
       throw UserError(
           cat("'", reference_.given,
@@ -268,6 +273,20 @@ class Repository {
       snapshot.entries.push_back(std::move(entry));
     }
     return snapshot;
+  }
+
+  // The hub converts the first 5 GB of a large data set, into directories that say so.
+  void warn_of_partial_conversion(const std::vector<RemoteEntry>& chosen) const {
+    const auto first = std::ranges::find_if(chosen, [](const RemoteEntry& entry) {
+      return std::ranges::any_of(split(entry.path, '/'), [](std::string_view part) {
+        return part.starts_with(kPartialPrefix);
+      });
+    });
+    if (first == chosen.end()) return;
+    TESSERA_WARN_ONCE(cat("'", reference_.given,
+                          "': the hub has converted the first part of it only ('", first->path,
+                          "'), and the rest is missing here; fetch the data set itself "
+                          "in another way and give the path of a local directory"));
   }
 
   std::vector<RemoteEntry> choose(const Snapshot& snapshot) const {

@@ -86,8 +86,7 @@ Kind kind_of(std::string_view path) {
 bool is_split(std::string_view directory) {
   constexpr std::array<std::string_view, 6> kSplits{"train", "training",   "val",
                                                     "valid", "validation", "test"};
-  constexpr std::string_view kPartial = "partial-";
-  if (directory.starts_with(kPartial)) directory.remove_prefix(kPartial.size());
+  if (directory.starts_with(kPartialPrefix)) directory.remove_prefix(kPartialPrefix.size());
   return std::ranges::find(kSplits, directory) != kSplits.end();
 }
 

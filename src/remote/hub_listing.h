@@ -14,6 +14,9 @@ struct HubFile {
   std::string git_sha1;  // of the others
 };
 
+// What the directory of a split begins with of which the hub has converted the first part only.
+inline constexpr std::string_view kPartialPrefix = "partial-";
+
 // Whether a file among those of a data set describes it and is none of its data, by its name:
 // README.md, dataset_infos.json and their like, and what begins with an underscore (_SUCCESS).
 bool is_description(std::string_view path);

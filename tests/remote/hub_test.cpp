@@ -218,6 +218,29 @@ TEST_F(Hub, FollowsARenamedRepositoryAndWaitsForItsLimit) {
                   "has no data that can be read");
 }
 
+TEST_F(Hub, SaysWhereAConversionIsReadAndWhereThatIsPartial) {
+  for (const char* name : {"whole", "part"})
+    repository(cat("datasets/o/", name), R"({"revisions": ["main", "refs/convert/parquet"]})");
+  auto write = [&](const char* file) { server_.write(cat("hub/datasets/o/", file), "PAR1"); };
+  write("whole/main/script.py");
+  write("whole/refs_convert_parquet/default/train/0000.parquet");
+  write("part/main/script.py");
+  write("part/refs_convert_parquet/default/partial-train/0000.parquet");
+  auto log = [&](const char* name) {
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(list_files(name, options_).size(), 1u);
+    return testing::internal::GetCapturedStderr();
+  };
+  const std::string whole = log("hf://datasets/o/whole"), part = log("hf://datasets/o/part");
+  for (const std::string& text : {whole, part})
+    expect_contains(text, "is read as the hub has converted it to Parquet (refs/convert/parquet)");
+  expect_lacks(whole, "first part");
+  expect_contains(part,
+                  "'hf://datasets/o/part': the hub has converted the first part of it only "
+                  "('default/partial-train/0000.parquet')");
+  expect_contains(log("hf://datasets/o/part@refs/convert/parquet"), "the first part of it only");
+}
+
 TEST_F(Hub, PagesOfAnotherServerAreRefused) {
   repository("datasets/o/n", R"({"revisions": ["main"], "page": 1, "next_host": "localhost:1"})");
   server_.write("hub/datasets/o/n/main/a.parquet", "1");
