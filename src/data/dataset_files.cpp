@@ -16,6 +16,7 @@
 #include "base/hub_name.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "data/training_choice.h"
 #include "remote/hub_files.h"
 #include "remote/hub_listing.h"
 #include "remote/hub_reference.h"
@@ -187,10 +188,12 @@ void leave_out_descriptions(const std::string& name, std::vector<Found>& files) 
   std::erase_if(files, describes);
 }
 
+bool is_pattern(const std::string& name) { return name.find_first_of("*?[") != name.npos; }
+
 // The files that match a pattern; none where it is no pattern, or nothing does. Those of
 // directories that match if no file does.
 std::vector<Found> files_of_pattern(const char* option, const std::string& pattern) {
-  if (pattern.find_first_of("*?[") == std::string::npos) return {};
+  if (!is_pattern(pattern)) return {};
   glob_t matches{};
   std::vector<Found> files;
   std::vector<fs::path> directories;
@@ -277,6 +280,11 @@ std::vector<Found> all_files_of_name(const char* option, const std::string& name
   if (!config.empty() && fs::is_directory(fs::path(name) / config, error))
     return Walk(option, fs::path(name) / config).files;
   std::vector<Found> files = Walk(option, name).files;
+  auto of_other_split = [&](const Found& file) { return split_of(file.entry.path) != config; };
+  if (!config.empty() && !std::ranges::all_of(files, of_other_split)) {
+    std::erase_if(files, of_other_split);
+    return files;
+  }
   const bool has_folders = std::ranges::any_of(
       files, [](const Found& file) { return file.entry.path.find('/') != std::string::npos; });
   if (!config.empty() && has_folders)
@@ -319,6 +327,10 @@ DatasetFiles files_of_dataset(const DatasetNames& names, const RemoteOptions& re
     throw UserError(cat(names.option, ": '", names.dataset,
                         "' holds validation files only; name the "
                         "training files train*, or give --training_dir"));
+  }
+  if (!is_pattern(names.dataset)) {
+    keep_one_kind(names.dataset, files);
+    warn_of_several_splits(names.dataset, files.training);
   }
   return files;
 }

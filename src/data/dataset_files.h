@@ -36,8 +36,11 @@ struct DatasetFiles {
 //    that has one (validation/00.txt). If no name says train, all files that do not say validation
 //    are training; else files that say neither are left alone. A pattern of which all
 //    matches say validation asks for these: they are training data.
+//  - Of training files of several kinds in a directory (data_kind() of remote/hub_listing.h) those
+//    of the first kind are read, as on the hub, and a warning names the others. Where they are of
+//    several splits (train_sft-00000-of-00003...), all are read, and a warning names those.
 //  - --dataset_config_name names a configuration on the hub, and a directory in one of this
-//    machine.
+//    machine; where there is none, a split.
 //  - --training_dir takes the place of --dataset: every file in it is training data. As
 //    --test_dir it is a directory of this machine, or the address of one elsewhere.
 //  - Every file of --validation_dataset and --test_dir is validation data, instead of what a

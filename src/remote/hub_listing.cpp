@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <optional>
 #include <set>
 
@@ -61,27 +62,6 @@ bool is_safe_path(std::string_view path) {
 
 std::string file_name(std::string_view path) { return lower(path.substr(path.rfind('/') + 1)); }
 
-enum class Kind { kParquet, kArrow, kJson, kText, kNone };
-
-Kind kind_of(std::string_view path) {
-  for (std::string_view part : split(path, '/')) {
-    if (part.starts_with('.')) return Kind::kNone;
-  }
-  if (is_description(path)) return Kind::kNone;
-  std::string name = file_name(path);
-  for (std::string_view packed : {".gz", ".zst", ".bz2", ".xz"}) {
-    if (name.ends_with(packed)) {
-      name.resize(name.size() - packed.size());
-      break;
-    }
-  }
-  if (name.ends_with(".parquet")) return Kind::kParquet;
-  if (name.ends_with(".arrow")) return Kind::kArrow;
-  if (name.ends_with(".json") || name.ends_with(".jsonl") || name.ends_with(".ndjson"))
-    return Kind::kJson;
-  return name.ends_with(".txt") ? Kind::kText : Kind::kNone;
-}
-
 // Of a split, or of the part of one that the hub has converted.
 bool is_split(std::string_view directory) {
   constexpr std::array<std::string_view, 6> kSplits{"train", "training",   "val",
@@ -107,9 +87,9 @@ std::optional<std::string_view> below_config(std::string_view path, const std::s
   return path.starts_with(folder) ? std::optional(path.substr(folder.size())) : std::nullopt;
 }
 
-Kind best_kind(const std::vector<HubFile>& files) {
-  Kind best = Kind::kNone;
-  for (const HubFile& file : files) best = std::min(best, kind_of(file.path));
+DataKind best_kind(const std::vector<HubFile>& files) {
+  DataKind best = DataKind::kNone;
+  for (const HubFile& file : files) best = std::min(best, data_kind(file.path));
   return best;
 }
 
@@ -134,9 +114,9 @@ void keep_usual_config(std::vector<HubFile>& files, std::string_view where) {
                                [&](const HubFile& file) { return config_of(file.path) == config; });
   };
   if (has(files, "default")) return keep("default");
-  const Kind best = best_kind(files);
+  const DataKind best = best_kind(files);
   std::vector<HubFile> of_best = files;
-  std::erase_if(of_best, [&](const HubFile& file) { return kind_of(file.path) != best; });
+  std::erase_if(of_best, [&](const HubFile& file) { return data_kind(file.path) != best; });
   if (has(of_best, "")) return keep("");
   std::set<std::string> configs = configs_of(of_best);
   if (configs.size() > 1 + configs.count("data")) {
@@ -154,6 +134,43 @@ bool is_description(std::string_view path) {
       "metadata.json",      "requirements.txt",  "license.txt",       "readme.txt", "readme.md"};
   const std::string name = file_name(path);
   return name.starts_with('_') || std::ranges::find(kDescriptions, name) != kDescriptions.end();
+}
+
+DataKind data_kind(std::string_view path) {
+  for (std::string_view part : split(path, '/')) {
+    if (part.starts_with('.')) return DataKind::kNone;
+  }
+  if (is_description(path)) return DataKind::kNone;
+  std::string name = file_name(path);
+  for (std::string_view packed : {".gz", ".zst", ".bz2", ".xz"}) {
+    if (name.ends_with(packed)) {
+      name.resize(name.size() - packed.size());
+      break;
+    }
+  }
+  if (name.ends_with(".parquet")) return DataKind::kParquet;
+  if (name.ends_with(".arrow")) return DataKind::kArrow;
+  if (name.ends_with(".json") || name.ends_with(".jsonl") || name.ends_with(".ndjson"))
+    return DataKind::kJson;
+  return name.ends_with(".txt") ? DataKind::kText : DataKind::kNone;
+}
+
+std::string left_out_kinds(std::string_view where, DataKind read, size_t others,
+                           std::string_view first, std::string_view how) {
+  constexpr std::array<const char*, 4> kNames{"Parquet", "Arrow", "JSON", "text"};
+  return cat("'", where, "': its ", kNames.at(static_cast<size_t>(read)), " files are read, and ",
+             others, others == 1 ? " of another kind is" : " of other kinds are",
+             " left out, the first: '", first, "'; ", how);
+}
+
+std::string split_of(std::string_view path) {
+  constexpr std::string_view kOf = "-of-", kDigits = "0123456789";
+  const std::string_view name = path.substr(path.rfind('/') + 1);
+  const size_t of = name.find(kOf);
+  if (of == name.npos || name.find_first_of(kDigits, of) != of + kOf.size()) return "";
+  const size_t separator = name.substr(0, of).find_last_not_of(kDigits);
+  if (separator == name.npos || separator + 1 == of) return "";
+  return std::string(name.substr(0, separator));
 }
 
 std::string parse_hub_revision(std::string_view json, std::string_view where) {
@@ -192,7 +209,7 @@ void parse_hub_tree(std::string_view json, std::string_view where, std::vector<H
 
 ChosenFiles choose_data_files(std::vector<HubFile> files, const std::string& config,
                               std::string_view where) {
-  std::erase_if(files, [](const HubFile& file) { return kind_of(file.path) == Kind::kNone; });
+  std::erase_if(files, [](const HubFile& file) { return data_kind(file.path) == DataKind::kNone; });
   if (files.empty()) return {};
   ChosenFiles chosen;
   if (config.empty()) {
@@ -200,11 +217,15 @@ ChosenFiles choose_data_files(std::vector<HubFile> files, const std::string& con
   } else {
     const std::set<std::string> configs = configs_of(files);
     std::set<std::string> deeper;
+    std::vector<HubFile> of_split;
+    std::ranges::copy_if(files, std::back_inserter(of_split),
+                         [&](const HubFile& file) { return split_of(file.path) == config; });
     std::erase_if(files, [&](const HubFile& file) {
       const auto below = below_config(file.path, config);
       if (below) deeper.insert(config_of(*below));
       return !below;
     });
+    if (files.empty()) files = std::move(of_split);
     if (files.empty()) {
       throw UserError(
           cat("'", where, "' has no configuration '", config, "'",
@@ -219,9 +240,15 @@ ChosenFiles choose_data_files(std::vector<HubFile> files, const std::string& con
                                     " reads one"));
     }
   }
-  const Kind best = best_kind(files);  // a configuration may have another one than its neighbours
-  std::erase_if(files, [&](const HubFile& file) { return kind_of(file.path) != best; });
+  const DataKind best =
+      best_kind(files);  // a configuration may have another one than its neighbours
   std::ranges::sort(files, {}, &HubFile::path);
+  const auto others = std::ranges::stable_partition(
+      files, [&](const HubFile& file) { return data_kind(file.path) == best; });
+  if (!others.empty())
+    chosen.warnings.push_back(left_out_kinds(where, best, others.size(), others.front().path,
+                                             "fetch them and give their path to read them"));
+  files.erase(others.begin(), others.end());
   chosen.files = std::move(files);
   return chosen;
 }

@@ -14,6 +14,19 @@ struct HubFile {
   std::string git_sha1;  // of the others
 };
 
+// What holds data, by its name, packed or not. Of several kinds in one place the first is read.
+enum class DataKind { kParquet, kArrow, kJson, kText, kNone };
+// kNone: hidden, a description, or of another name.
+DataKind data_kind(std::string_view path);
+
+// For the user: that files of the kind are read, and `others` of other kinds not; `how` to read
+// them.
+std::string left_out_kinds(std::string_view where, DataKind read, size_t others,
+                           std::string_view first, std::string_view how);
+
+// The split in a name SPLIT-00000-of-00010..., train_sft say; empty where a name has not that form.
+std::string split_of(std::string_view path);
+
 // What the directory of a split begins with of which the hub has converted the first part only.
 inline constexpr std::string_view kPartialPrefix = "partial-";
 
@@ -40,7 +53,7 @@ struct ChosenFiles {
 // one it is `default`, if there is that; else of the files of the first kind those at the top, in
 // data/ or in directories of splits; else those of the only directory; several are an error that
 // lists them. Empty where the repository has no file of these kinds at all; UserError where it has
-// none of this configuration.
+// none of this configuration, and no split of that name: of one only its files are chosen.
 ChosenFiles choose_data_files(std::vector<HubFile> files, const std::string& config,
                               std::string_view where);
 

@@ -264,6 +264,55 @@ TEST_F(DatasetFilesTest, TrainingAndTestDirectoriesTakeEveryFile) {
   EXPECT_TRUE(files.training.empty());
 }
 
+TEST_F(DatasetFilesTest, OfSeveralKindsOneIsReadHereAsOnTheHub) {
+  LocalServer server;
+  server.write("hub/datasets/o/n.json", R"({"revisions": ["main"]})");
+  make_directories(directory_ / "data");
+  const Names paths{"data/train-00000-of-00001.parquet", "data/validation-00000-of-00001.parquet",
+                    "Tiny-train.txt", "Tiny-valid.txt"};
+  fill(paths);
+  for (const std::string& path : paths) server.write("hub/datasets/o/n/main/" + path, "text");
+  for (const std::string& name : {directory_.path().string(), std::string("o/n")}) {
+    testing::internal::CaptureStderr();
+    const DatasetFiles files = find_dataset_files({.dataset = name}, server.options());
+    const std::string log = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(names(files.training), Names{"train-00000-of-00001.parquet"});
+    EXPECT_EQ(names(files.validation), Names{"validation-00000-of-00001.parquet"});
+    expect_contains(log, cat("'", name, "': its Parquet files are read, and "));
+    expect_contains(log, "Tiny-train.txt'; ");
+  }
+  // A pattern asks for what it matches, and names that say no kind may be of any.
+  EXPECT_EQ(names(find_dataset_files({.dataset = directory_ / "*.txt"}).training),
+            Names{"Tiny-train.txt"});
+  fill({"train"});
+  EXPECT_EQ(names(find().training), (Names{"train-00000-of-00001.parquet", "train"}));
+}
+
+// As ultrachat_200k is.
+TEST_F(DatasetFilesTest, SeveralSplitsOfTrainingDataAreNamed) {
+  LocalServer server;
+  server.write("hub/datasets/o/n.json", R"({"revisions": ["main"]})");
+  for (const char* split : {"test_sft", "train_gen", "train_sft"}) {
+    const std::string path = cat(split, "-00000-of-00001.parquet");
+    fill({path});
+    server.write("hub/datasets/o/n/main/data/" + path, "text");
+  }
+  for (const std::string& name : {directory_.path().string(), std::string("hf://datasets/o/n")}) {
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(find_dataset_files({.dataset = name}, server.options()).training.size(), 2u);
+    expect_contains(testing::internal::GetCapturedStderr(),
+                    cat("'", name,
+                        "': all of several splits is training data: train_gen, "
+                        "train_sft; --dataset_config_name train_gen reads one"));
+    testing::internal::CaptureStderr();
+    const DatasetFiles one =
+        find_dataset_files({.dataset = name, .config = "train_sft"}, server.options());
+    EXPECT_EQ(names(one.training), Names{"train_sft-00000-of-00001.parquet"});
+    EXPECT_TRUE(one.validation.empty());
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  }
+}
+
 TEST_F(DatasetFilesTest, ErrorsNameOptionAndPath) {
   expect_contains(user_error([] { find_dataset_files({}); }), "give --dataset PATH");
   expect_contains(user_error([] { find_dataset_files({.dataset = "a", .training_dir = "b"}); }),

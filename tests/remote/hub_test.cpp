@@ -105,6 +105,32 @@ TEST(DataFiles, ADirectoryIsAConfigurationWhereNoDataAreOutsideOfThem) {
   EXPECT_EQ(choose_data_files(files, "sample/10BT", "o/n").warnings, Names{});
 }
 
+TEST(DataFiles, WhatIsOfAnotherKindIsNamed) {
+  // As TinyStories is.
+  std::vector<HubFile> files;
+  for (const char* path : {"Tiny-train.txt", "Tiny-valid.txt", "data/train-00000-of-00001.parquet"})
+    files.push_back({path, 1, "", ""});
+  const ChosenFiles chosen = choose_data_files(files, "", "o/n");
+  EXPECT_EQ(chosen.files.size(), 1u);
+  ASSERT_EQ(chosen.warnings.size(), 1u);
+  EXPECT_EQ(chosen.warnings[0],
+            "'o/n': its Parquet files are read, and 2 of other kinds are left out, the first: "
+            "'Tiny-train.txt'; fetch them and give their path to read them");
+}
+
+TEST(DataFiles, SplitsAreToldByTheirNames) {
+  EXPECT_EQ(split_of("data/train_sft-00000-of-00003-a3ecf92756993583.parquet"), "train_sft");
+  EXPECT_EQ(split_of("en/c4-train.00000-of-01024.json.gz"), "c4-train");
+  for (const char* path : {"train.parquet", "0000.parquet", "00000-of-00001.parquet", "a-of-b.txt",
+                           "one-of-2.txt", "-of-1.txt", "-of-", ""})
+    EXPECT_EQ(split_of(path), "") << path;
+  const std::initializer_list<const char*> many{"data/test_sft-00000-of-00001.parquet",
+                                                "data/train_gen-00000-of-00001.parquet",
+                                                "data/train_sft-00000-of-00001.parquet"};
+  EXPECT_EQ(chosen(many, "train_sft"), Names{"data/train_sft-00000-of-00001.parquet"});
+  expect_contains(user_error([&] { chosen(many, "train"); }), "has no configuration 'train'");
+}
+
 TEST(HubListing, WhatItRefuses) {
   std::vector<HubFile> files;
   auto refuse = [&](std::string json) {

@@ -1,0 +1,41 @@
+#include "data/training_choice.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "remote/hub_listing.h"
+#include "remote/source.h"
+
+namespace tessera {
+
+void keep_one_kind(const std::string& name, DatasetFiles& files) {
+  DataKind best = DataKind::kNone;
+  for (const RemoteEntry& file : files.training) best = std::min(best, data_kind(file.path));
+  auto is_best = [&](const RemoteEntry& file) { return data_kind(file.path) == best; };
+  auto is_other = [&](const RemoteEntry& file) {
+    return !is_best(file) && data_kind(file.path) != DataKind::kNone;
+  };
+  const auto first = std::ranges::find_if(files.training, is_other);
+  if (first == files.training.end()) return;
+  const auto others = static_cast<size_t>(std::ranges::count_if(files.training, is_other));
+  TESSERA_WARN_ONCE(left_out_kinds(name, best, others, shown_name(*first),
+                                   "a pattern, or a directory of their own, reads them"));
+  std::erase_if(files.training, is_other);
+  if (std::ranges::any_of(files.validation, is_best)) std::erase_if(files.validation, is_other);
+}
+
+void warn_of_several_splits(const std::string& name, const std::vector<RemoteEntry>& files) {
+  std::set<std::string> splits;
+  for (const RemoteEntry& file : files) splits.insert(split_of(file.path));
+  splits.erase("");
+  if (splits.size() < 2) return;
+  TESSERA_WARN_ONCE(cat("'", name, "': all of several splits is training data: ",
+                        some_of(std::vector(splits.begin(), splits.end())), "; ",
+                        is_address(name) && !name.starts_with("hf://")
+                            ? "give one a directory of its own to read it alone"
+                            : cat("--dataset_config_name ", *splits.begin(), " reads one")));
+}
+
+}  // namespace tessera
