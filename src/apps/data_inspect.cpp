@@ -186,7 +186,7 @@ std::string inspect_prepared(const fs::path& directory, const RunConfig& config,
                                                             "data prepare goes on with it"));
   text += line("tokenizer", cat(manifest.tokenizer, "; vocabulary of ", manifest.vocab_size));
   if (manifest.window > 0) text += line("rows", cat("of ", manifest.window, " tokens"));
-  text += line("sources", cat(manifest.sources.size()));
+  text += line("sources", cat(std::ssize(manifest.sources) + manifest.more_sources));
   for (bool validation : {false, true}) {
     std::vector<PreparedShard> shards;
     std::ranges::copy_if(manifest.shards, std::back_inserter(shards),

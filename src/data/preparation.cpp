@@ -399,9 +399,14 @@ PreparedManifest prepare_dataset(const std::filesystem::path& directory, const P
     manifest->vocab_size = job.encoding.vocab_size;
     manifest->end_of_text = job.end_of_text;
     manifest->window = job.window;
-    for (const auto* files : {&job.training, &job.validation})
-      for (const RemoteEntry& file : *files)
-        manifest->sources.push_back({shown_name(file), file.size});
+    for (const auto* files : {&job.training, &job.validation}) {
+      for (const RemoteEntry& file : *files) {
+        if (manifest->sources.size() < kMostNamedSources)
+          manifest->sources.push_back({shown_name(file), file.size});
+        else
+          ++manifest->more_sources;
+      }
+    }
   }
   Preparation preparation(directory, job, pool, *manifest);
   preparation.save();

@@ -135,6 +135,7 @@ std::string to_json(const PreparedManifest& manifest) {
   json["sources"] = OrderedJson::array();
   for (const PreparedSource& source : manifest.sources)
     json["sources"].push_back({{"name", source.name}, {"bytes", source.bytes}});
+  if (manifest.more_sources > 0) json["more_sources"] = manifest.more_sources;
   json["shards"] = OrderedJson::array();
   for (const PreparedShard& shard : manifest.shards) {
     json["shards"].push_back({{"name", shard.name},
@@ -186,6 +187,7 @@ PreparedManifest parse_prepared_manifest(std::string_view text, std::string_view
     manifest.sources.push_back(
         {of_source.text("name"), static_cast<uint64_t>(of_source.number("bytes", 0))});
   }
+  if (json.contains("more_sources")) manifest.more_sources = fields.number("more_sources", 0);
   std::set<std::string> names;
   int64_t tokens = 0;
   for (const OrderedJson& shard : fields.list("shards")) {

@@ -9,6 +9,8 @@ namespace tessera {
 inline constexpr std::string_view kPreparedManifestName = "manifest.json";
 // More than a manifest ever needs.
 inline constexpr uint64_t kMaxPreparedManifestBytes = uint64_t{64} << 20;
+// Of what was prepared so many files are named.
+inline constexpr size_t kMostNamedSources = 10'000;
 
 // One file of prepared tokens (token_cache.h).
 struct PreparedShard {
@@ -35,11 +37,12 @@ struct PreparedManifest {
   uint64_t tokenizer_fingerprint = 0;
   int64_t vocab_size = 0;
   int32_t end_of_text = 0;
-  int64_t window = 0;     // > 0: every document is a row of so many tokens
-  int64_t dropped = 0;    // tokens that made no whole row
-  int64_t bad_lines = 0;  // broken lines and rows that were left out
-  std::vector<PreparedSource> sources;
-  std::vector<PreparedShard> shards;  // in the order of the data, training before held out
+  int64_t window = 0;                   // > 0: every document is a row of so many tokens
+  int64_t dropped = 0;                  // tokens that made no whole row
+  int64_t bad_lines = 0;                // broken lines and rows that were left out
+  std::vector<PreparedSource> sources;  // the first kMostNamedSources
+  int64_t more_sources = 0;             // that are not named
+  std::vector<PreparedShard> shards;    // in the order of the data, training before held out
 
   // Where to go on, unless it is complete.
   struct Place {

@@ -83,6 +83,16 @@ class PreparationTest : public testing::Test {
   ScratchDirectory directory_;
 };
 
+TEST_F(PreparationTest, OfVeryManyFilesTheFirstAreNamed) {
+  auto j = job({directory_.write("a.jsonl", json_lines({"a"}))});
+  j.training.resize(kMostNamedSources + 5, j.training[0]);
+  const PreparedManifest manifest = prepare("out", j);
+  EXPECT_EQ(manifest.sources.size(), kMostNamedSources);
+  EXPECT_EQ(manifest.more_sources, 5);
+  EXPECT_EQ(manifest.shards.at(0).documents, static_cast<int64_t>(kMostNamedSources) + 5);
+  EXPECT_EQ(read_prepared_manifest(directory_ / "out"), manifest);
+}
+
 TEST_F(PreparationTest, HoldsEveryDocumentInShardsOfAboutTheSizeAskedFor) {
   const auto a = documents(1, 600), b = documents(2, 300), held_out = documents(3, 200);
   const auto j =

@@ -45,6 +45,7 @@ TEST(PreparedManifest, ComesBackAsItWas) {
   PreparedManifest manifest = sample();
   manifest.tokenizer = "bytes";
   EXPECT_EQ(parse_prepared_manifest(to_json(manifest), "x"), manifest);
+  manifest.more_sources = 8;
   manifest.complete = true;
   manifest.place = {};
   EXPECT_EQ(parse_prepared_manifest(to_json(manifest), "x"), manifest);
