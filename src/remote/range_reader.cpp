@@ -187,7 +187,9 @@ std::optional<RemoteProbe> ask(RemoteLocation location, const HttpSettings& sett
   } else if (modified) {
     version = cat(location.url, " Last-Modified ", *modified);
   } else {
-    version = cat(location.url, " once ", random_id());  // nothing tells its versions apart
+    static const std::string process = random_id();
+    version = cat(location.url, " once ", process);
+    location.lasts = false;
   }
   location.identity = cat(version, " size ", location.size);
   probe.location = std::move(location);

@@ -18,6 +18,7 @@ struct RemoteLocation {
   std::string authorization;  // for the origin of `url` alone; may be empty
   std::optional<AwsCredentials> sign_as;
   std::string identity;  // equal only for equal content, today and in a year
+  bool lasts = true;     // else `identity` is one of this process: nothing tells its versions apart
   uint64_t size = 0;
   std::string etag;           // what an answer with a tag must have; empty: not compared
   std::string denied_advice;  // what to do about 401, 403 and 404

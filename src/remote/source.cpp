@@ -1,5 +1,7 @@
 #include "remote/source.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <map>
 #include <mutex>
@@ -111,8 +113,32 @@ fs::path whole_path(const RemoteLocation& location, const RemoteOptions& options
   return options.cache_directory / "files" / hex(sha256(location.identity)).substr(0, 32) / file;
 }
 
+// Copies that are of use to this process alone: it removes them when it ends.
+class OwnCopies {
+ public:
+  static void add(const fs::path& path) {
+    static OwnCopies copies;
+    std::lock_guard lock(copies.mutex_);
+    copies.paths_.emplace(::getpid(), path);
+  }
+
+ private:
+  ~OwnCopies() {
+    for (const auto& [process, path] : paths_) {
+      if (process != ::getpid()) continue;  // of one that this was split off from
+      std::error_code ignored;
+      fs::remove(path, ignored);
+      fs::remove(path.parent_path(), ignored);
+    }
+  }
+
+  std::mutex mutex_;
+  std::set<std::pair<pid_t, fs::path>> paths_;
+};
+
 void fetch_to(const RemoteProbe& probe, const RemoteEntry& entry, const fs::path& path,
               const RemoteOptions& options, FetchProgress* progress) {
+  if (!probe.location.lasts) OwnCopies::add(path);
   if (probe.answers_parts) {
     fetch_whole(probe.location, entry, path, options, progress);
   } else {

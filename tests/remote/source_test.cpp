@@ -136,6 +136,35 @@ TEST(Source, AFileThatChangesBehindItsListingIsRefused) {
   expect_contains(user_error([&] { open_source(whole, options); }), "it had 3 bytes; start again");
 }
 
+// A server that says neither ETag nor date, nor answers parts.
+TEST(Source, WhatNothingTellsFromLaterVersionsIsFetchedOnceAProcess) {
+  LocalServer server;
+  RemoteOptions options = server.options();
+  const std::string content = test_content(2000);
+  server.write("files/a.txt", content);
+  const std::string url = server.url("/files/a.txt?plan=whole");
+  auto copies = [&] {
+    namespace fs = std::filesystem;
+    std::error_code none;
+    fs::recursive_directory_iterator files(options.cache_directory / "files", none), end;
+    return std::count_if(files, end, [](const auto& file) { return file.is_regular_file(); });
+  };
+  auto read_often = [&] {
+    const RemoteEntry entry = list_files(url, options)[0];
+    bool same = true;
+    for (int i = 0; i < 3; ++i) same &= read_all(*open_source(entry, options)) == content;
+    return same && copies() == 1;
+  };
+  const pid_t child = ::fork();
+  if (child == 0) std::exit(read_often() ? 0 : 1);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(copies(), 0);
+  EXPECT_TRUE(read_often());
+  EXPECT_EQ(copies(), 1);
+}
+
 TEST(Source, ACacheThatCannotBeWrittenIsToldOnceWithItsCause) {
   LocalServer server;
   ScratchDirectory scratch;
