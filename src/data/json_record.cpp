@@ -80,9 +80,9 @@ bool is_number(std::string_view text) {
 // Python writes: no form of rows has such. Whether there were any.
 bool replace_unreadable_numbers(std::string& line) {
   bool found = false;
-  auto replace = [&](size_t begin, size_t size) {
+  auto replace = [&](size_t begin, size_t size, std::string_view by) {
     std::memset(line.data() + begin, ' ', size);
-    std::memcpy(line.data() + begin, "0.5", 3);
+    by.copy(line.data() + begin, by.size());
     found = true;
   };
   for (size_t i = 0; i < line.size();) {
@@ -92,15 +92,17 @@ bool replace_unreadable_numbers(std::string& line) {
       continue;
     }
     const std::string_view rest = std::string_view(line).substr(i);
-    if (const size_t word = rest.starts_with("NaN") ? 3 : rest.starts_with("Infinity") ? 8 : 0) {
-      replace(i, word);
-      i += word;
+    constexpr std::string_view kWords[] = {"NaN", "Infinity", "-Infinity"};
+    if (auto word = std::ranges::find_if(kWords, [&](auto w) { return rest.starts_with(w); });
+        word != std::end(kWords)) {
+      replace(i, word->size(), "{}");
+      i += word->size();
       continue;
     }
     const size_t end = std::min(line.find_first_not_of("0123456789+-.eE", i), line.size());
     const std::string_view token = rest.substr(0, end - i);
     const bool large = token.size() > 18 || token.find_first_of("eE") != std::string_view::npos;
-    if (large && is_number(token)) replace(i, token.size());
+    if (large && is_number(token)) replace(i, token.size(), "0.5");
     i = std::max(end, i + 1);
   }
   return found;

@@ -82,7 +82,7 @@ TEST(RecordReader, WhatPythonWritesForNoNumberIsIgnoredInOtherKeys) {
   for (const char* text : {"NaN", "-Infinity"}) {
     expect_contains(problem_of(cat("{\"text\": ", text, "}"), RecordForm::kJsonText), "line 2: ");
   }
-  for (const char* number : {"nan", "Infinit", "NaN1", "--Infinity", "trueNaN"}) {
+  for (const char* number : {"nan", "Infinit", "NaN1", "1NaN", "--Infinity", "trueNaN"}) {
     const std::string line = cat("{\"id\": [", number, "], \"text\": \"a\"}");
     expect_contains(problem_of(line, RecordForm::kJsonText), "line 2: ");
   }
