@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/interruption.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -32,11 +33,13 @@ BatchReader::BatchReader(const SampleSource& dataset, const BatchReaderOptions& 
   start_prefetch();
 }
 
-BatchReader::~BatchReader() = default;
+BatchReader::~BatchReader() { ends_ = true; }
 
 bool BatchReader::next(Batch& batch) {
   if (done()) return false;
   if (prefetch_.valid()) {
+    while (prefetch_.wait_for(kInterruptionTick) == std::future_status::timeout)
+      check_interruption();
     prefetch_.get();
     std::swap(batch, ahead_);
   } else {
@@ -49,8 +52,10 @@ bool BatchReader::next(Batch& batch) {
 
 void BatchReader::start_prefetch() {
   if (!options_.prefetch || done()) return;
-  prefetch_ = std::async(std::launch::async,
-                         [this, position = options_.position] { fill(position, ahead_); });
+  prefetch_ = std::async(std::launch::async, [this, position = options_.position] {
+    InterruptedBy ended(ends_);
+    fill(position, ahead_);
+  });
 }
 
 // This rank's part of the global batch that begins at `position`.

@@ -1,4 +1,6 @@
 #pragma once
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <future>
 #include <vector>
@@ -27,6 +29,9 @@ struct Batch {
 // the same pairs of neighbouring tokens, each as often; of joined text, whatever the context is.
 uint64_t data_hash(const Batch& batch);
 
+// How often what waits for a batch looks for a request to end.
+constexpr std::chrono::milliseconds kInterruptionTick{100};
+
 // Hands out the samples of a job in batches, each rank its own.
 class BatchSource {
  public:
@@ -38,7 +43,8 @@ class BatchSource {
   // Whether there is nothing left.
   virtual bool done() const = 0;
   // Fills `batch` and moves on; false, changing nothing, when done. The buffers that `batch` had
-  // are used again: pointers into them end here.
+  // are used again: pointers into them end here. Throws Interrupted where a request to end comes
+  // and the batch does not, changing nothing.
   virtual bool next(Batch& batch) = 0;
 };
 
@@ -83,6 +89,7 @@ class BatchReader final : public BatchSource {
   BatchReaderOptions options_;
   SampleOrder order_;
   Batch ahead_;
+  std::atomic<bool> ends_{false};  // asks the thread of prefetch_ to end
   std::future<void> prefetch_;  // fills ahead_ for options_.position; last, so that it ends first
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <numeric>
 #include <utility>
 
@@ -72,7 +73,7 @@ StreamReader::StreamReader(const StreamSettings& settings, const StreamReaderOpt
   TESSERA_CHECK(options.rows > 0 && options.rank >= 0 && options.rank < options.ranks &&
                     options.threads > 0 && options.ahead > 0,
                 cat(options.rows, " rows, rank ", options.rank, " of ", options.ranks));
-  state_.position = state.position;
+  state_.position = kept_.position = state.position;
   const int64_t common = std::gcd(options.ranks, settings.lanes);
   thread_lanes_.resize(static_cast<size_t>(options.threads));
   // The samples of rank r are those that are r modulo R: they come from the lanes that are r modulo
@@ -200,20 +201,43 @@ void StreamReader::fill(Ahead& ahead, size_t thread) {
 bool StreamReader::next(Batch& batch) {
   std::unique_lock lock(mutex_);
   depth_ = std::ranges::count_if(ahead_, [](const auto& ahead) { return ahead->left == 0; });
-  changed_.wait(lock, [&] { return ahead_.front()->left == 0 || failure_; });
+  // By the system's clock: see Health::wait_failed.
+  while (!changed_.wait_until(lock, std::chrono::system_clock::now() + kInterruptionTick,
+                              [&] { return ahead_.front()->left == 0 || failure_; }))
+    check_interruption();
   if (ahead_.front()->left != 0) std::rethrow_exception(failure_);
   std::unique_ptr<Ahead> ready = std::move(ahead_.front());
   ahead_.pop_front();
   std::swap(batch, ready->batch);
   batch.samples = ready->samples;
   batch.tokens = ready->tokens;
-  for (auto& [number, state] : ready->lanes) state_.lanes[number] = std::move(state);
+  for (auto& [number, state] : ready->lanes) {
+    LaneState& lane = state_.lanes[number];
+    kept_.lanes.try_emplace(number, std::move(lane));
+    lane = std::move(state);
+  }
   const int64_t step = options_.rows * options_.ranks;
   state_.position += step;
   prepare(*ready, ahead_.empty() ? state_.position : ahead_.back()->position + step);
   ahead_.push_back(std::move(ready));
   changed_.notify_all();
   return true;
+}
+
+void StreamReader::keep() { kept_ = {state_.position, {}}; }
+
+void StreamReader::take_back() {
+  state_.position = kept_.position;
+  for (auto& [number, state] : kept_.lanes) state_.lanes[number] = std::move(state);
+  kept_.lanes.clear();
+}
+
+int64_t StreamReader::passes() const {
+  int64_t least = INT64_MAX;
+  for (const auto& [number, state] : state_.lanes)
+    for (const LaneState::Source& source : state.sources)
+      if (!state.ended && !source.ended) least = std::min(least, source.epoch);
+  return least;
 }
 
 int64_t StreamReader::epoch() const {

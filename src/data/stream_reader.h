@@ -68,7 +68,13 @@ class StreamReader final : public BatchSource {
   bool done() const override;
   // Never false. What the readers throw.
   bool next(Batch& batch) override;
+  // take_back(): position() and state() are what they were when keep() was called last. Nothing
+  // can be read behind it.
+  void keep();
+  void take_back();
 
+  // How often all that this rank's lanes read has been read whole; epoch() of one data set.
+  int64_t passes() const;
   // Where the lanes are of which this rank is the first to read them.
   StreamState state() const;
 
@@ -93,6 +99,7 @@ class StreamReader final : public BatchSource {
   const StreamSettings& settings_;
   StreamReaderOptions options_;
   StreamState state_;                                     // of this rank's lanes, at position()
+  StreamState kept_;                                      // where keep() was: what differs
   std::vector<std::vector<int64_t>> thread_lanes_;        // whose lanes are whose
   std::map<int64_t, std::unique_ptr<StreamLane>> lanes_;  // each used by one thread alone
   std::map<int64_t, int64_t> first_rank_;                 // that reads a lane

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/interruption.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/places.h"
@@ -97,37 +98,91 @@ int64_t TrainingRun::last_step() const {
 
 int64_t TrainingRun::epoch() const { return stream_ ? stream_epoch_ : reader_->epoch(); }
 
+// Caches are whole before the first step; ids that other programs wrote are looked at as they come.
+bool TrainingRun::reading_may_end() const {
+  return world_size() == 1 || stream_ ||
+         std::ranges::any_of(data_.parts,
+                             [](const TokenPart& part) { return part.file.has_value(); });
+}
+
+bool TrainingRun::try_reading(const std::function<void()>& read) {
+  try {
+    read();
+    return true;
+  } catch (const Interrupted&) {
+  } catch (const UserError& error) {
+    reading_error_ = error.what();
+  }
+  return false;
+}
+
+void TrainingRun::require_all_read() const {
+  if (!stopping_) return;
+  std::vector<std::string> all{reading_error_};
+  if (device_.control) all = device_.control->exchange("errors of the data", reading_error_);
+  const auto failed = std::ranges::find_if(all, [](const auto& error) { return !error.empty(); });
+  if (failed == all.end()) return;
+  if (std::ranges::count(all, *failed) == std::ssize(all)) throw UserError(*failed);
+  throw UserError(cat("rank ", failed - all.begin(), ": ", *failed));
+}
+
 bool TrainingRun::fetch(std::vector<Batch>& batches) {
+  static const std::atomic<bool> kNever{false};
   batches.resize(static_cast<size_t>(config_.gradient_accumulation_steps));
   reading_seconds_ = 0;
+  if (stream_) stream_->keep();
+  const int64_t passes = stream_passes_;
   bool looked = false;
   for (;;) {
     const double begin = monotonic_seconds();
     const int64_t position = reader_->position();
     size_t count = 0;
     int64_t samples = 0;
-    for (; count < batches.size() && reader_->next(batches[count]); ++count)
-      samples += batches[count].samples;
+    const auto read = [&] {
+      for (; count < batches.size() && reader_->next(batches[count]); ++count)
+        samples += batches[count].samples;
+      if (stream_ && samples == 0) check_interruption();
+    };
+    bool stops = false;
+    if (reading_may_end()) {
+      stops = !try_reading(read);
+    } else {
+      InterruptedBy never(kNever);
+      read();
+    }
     reading_seconds_ += monotonic_seconds() - begin;
+    const bool all_done = stream_ && !agree_on_stream(samples, stops);
     if (!stream_) {
       fetched_samples_ = reader_->position() - position;
       batches.resize(count);
-      return count > 0;
+      stopping_ = reading_may_end() && device_.control
+                      ? device_.control->any("whether the data can be read", stops)
+                      : stops;
     }
-    const bool all_done = !agree_on_stream(samples);
+    if (stopping_) {
+      if (stream_) stream_->take_back();
+      return false;
+    }
+    if (!stream_) return count > 0;
     if (fetched_samples_ > 0) return true;
     const bool first = record_.step == 0;
     if (first && !all_done && rank() == 0 && !std::exchange(looked, true)) {
       const std::string why = missing_answers_of_stream(data_, config_);
       if (!why.empty()) TESSERA_WARN(cat("No token of the stream was learned yet.", why));
     }
+    // What is behind the first whole pass was in the middle of one when the step began.
+    const bool nothing = !all_done && stream_passes_ - passes >= 2;
+    if (nothing || (all_done && first)) {
+      std::vector<std::string> names;
+      for (const DataSource& source : data_.sources) names.push_back(source.name);
+      reading_error_ = cat("data set '", join(names, "', '"), "' ");
+      reading_error_ += first ? cat("is empty.", missing_answers_of_stream(data_, config_))
+                              : "has no more tokens to learn";
+      stopping_ = true;
+      stream_->take_back();
+      return false;
+    }
     if (all_done) {
-      if (first) {
-        std::vector<std::string> names;
-        for (const DataSource& source : data_.sources) names.push_back(source.name);
-        throw UserError(cat("data set '", join(names, "', '"), "' is empty.",
-                            missing_answers_of_stream(data_, config_)));
-      }
       TESSERA_INFO(cat("The data has ended after ", config_.epochs,
                        config_.epochs == 1 ? " epoch" : " epochs"));
       total_steps_ = record_.step;
@@ -138,19 +193,25 @@ bool TrainingRun::fetch(std::vector<Batch>& batches) {
 }
 
 // No rank knows of the lanes of others: how many windows there are, whether more may come.
-bool TrainingRun::agree_on_stream(int64_t samples) {
+bool TrainingRun::agree_on_stream(int64_t samples, bool stops) {
   const std::string here =
-      cat(stream_->done() ? 1 : 0, stream_->epoch(), " ", is_first_reader() ? samples : 0);
+      cat(stops             ? "s"
+          : stream_->done() ? "d"
+                            : "r",
+          stream_->epoch(), " ", stream_->passes(), " ", is_first_reader() ? samples : 0);
   std::vector<std::string> all{here};
   if (device_.control) all = device_.control->exchange("what is left of the stream", here);
   int64_t least = INT64_MAX, most = 0;
   fetched_samples_ = 0;
+  stream_passes_ = INT64_MAX;
   for (const std::string& rank_says : all) {
-    size_t digits = 0;
-    const int64_t epoch = std::stoll(rank_says.substr(1), &digits);
-    if (rank_says[0] == '0') least = std::min(least, epoch);
-    most = std::max(most, epoch);
-    fetched_samples_ += std::stoll(rank_says.substr(1 + digits));
+    const auto numbers = split(std::string_view(rank_says).substr(1), ' ');
+    const auto number = [&](size_t i) { return std::stoll(std::string(numbers.at(i))); };
+    stopping_ = stopping_ || rank_says[0] == 's';
+    if (rank_says[0] == 'r') least = std::min<int64_t>(least, number(0));
+    most = std::max<int64_t>(most, number(0));
+    stream_passes_ = std::min<int64_t>(stream_passes_, number(1));
+    fetched_samples_ += number(2);
   }
   const bool all_done = least == INT64_MAX;
   stream_epoch_ = all_done ? most : least;

@@ -315,6 +315,7 @@ void TrainingRun::tell_interruption() const {
     return TESSERA_WARN("Interrupted before the first step: there is nothing to save");
   const std::optional<Ending> ending = ending_heard();
   const char* end = !saves()                    ? "; nothing saved: there is no --checkpoint_dir"
+                    : !saved()                  ? "; no checkpoint of it was written"
                     : ending == Ending::kGoesOn ? "; saved. The job goes on from there"
                     : ending == Ending::kAsked  ? "; saved. Give --resume_from_checkpoint to go on"
                                                 : "; saved.";

@@ -228,13 +228,14 @@ void TrainingRun::train() {
     validate_after_step();
   tell_doing("saving the last checkpoint");
   finish_save();
-  save(all_tiers());
+  if (!stopping_ || record_.step > first_step_) save(all_tiers());
   finish_save();
   console_.reset();
   finish();
 }
 
 void TrainingRun::finish() {
+  require_all_read();
   if (saves() && !saved() && !(stopping_ && record_.step == first_step_)) {
     throw UserError(cat(stopping_ ? "interrupted" : "training finished", " after step ",
                         record_.step, ", but its last checkpoint could not be written to '",

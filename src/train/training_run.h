@@ -187,19 +187,26 @@ class TrainingRun {
   void open_reader();
   StreamState whole_stream_state() const;
   void load_stream_state(const std::filesystem::path& checkpoint, const RunRecord& saved);
-  // The batches of the next step; false where the data has ended.
+  // The batches of the next step; false where the data has ended, or where a rank is asked to end
+  // before it has them or cannot read them: then the run is stopping.
   bool fetch(std::vector<Batch>& batches);
-  // Of all ranks' lanes: the epoch, and the sum of the `samples` that each has read; false where
-  // all lanes have ended.
-  bool agree_on_stream(int64_t samples);
+  // Of all ranks' lanes: the epoch, the sum of the `samples` that each has read, and whether one of
+  // them `stops`; false where all lanes have ended.
+  bool agree_on_stream(int64_t samples, bool stops = false);
+  // Whether reading may end on one rank and not on others, so that they agree on each step of it.
+  bool reading_may_end() const;
+  // False where it is cut short by a request to end or, which goes to reading_error_, an error of
+  // the data.
+  bool try_reading(const std::function<void()>& read);
+  // UserError where that was why the run stops, on any rank.
+  void require_all_read() const;
   // Of all ranks (batch_reader.h).
   uint64_t hash_on_all_ranks(const std::vector<Batch>& batches) const;
   void watch_starvation(const StepReport& report);
   int64_t epoch() const;
   // Of the ranks that read the same data.
   bool is_first_reader() const;
-  // False where the data has ended.
-  bool start_step();
+  bool start_step();  // false as fetch() is
   // Reads the results of the oldest steps that were started, all but so many.
   void finish_steps(size_t but);
   void finish_step(RunningStep& step);
@@ -301,7 +308,8 @@ class TrainingRun {
   std::unique_ptr<BatchSource> reader_;              // of the training data
   StreamReader* stream_ = nullptr;                   // the same, where it is a stream
   StreamState stream_state_;                         // that it begins with
-  int64_t stream_epoch_ = 0;                         // the least of ranks that have some left
+  int64_t stream_epoch_ = 0, stream_passes_ = 0;     // the least of ranks that have some left
+  std::string reading_error_;                        // of this rank, which has ended the run
   int64_t fetched_samples_ = 0;                      // of all ranks, for the step
   double waited_seconds_ = 0, stepped_seconds_ = 0;  // of the steps so far
   bool starvation_told_ = false;

@@ -20,7 +20,9 @@ void TrainingRun::evaluate_only() {
   if (!data_.validation_samples)
     throw UserError(
         "--eval_only: there is no validation text; give --validation_dataset or --test_dir");
-  if (!validate(config_.validation_batches) && !stopping_) {
+  const bool any_token = validate(config_.validation_batches);
+  require_all_read();
+  if (!any_token && !stopping_) {
     throw UserError(cat("--eval_only: there is no loss: of the validation data ", kNothingLearned));
   }
   if (!stopping_ && !std::isfinite(last_validation_loss_)) {
@@ -56,9 +58,15 @@ bool TrainingRun::validate(int64_t limit_batches) {
   Batch batch;
   double loss_sum = 0;
   int64_t tokens = 0;
-  for (int64_t i = 0; i < limit_batches && reader.next(batch); ++i) {
-    EvaluationResult result =
-        session_->evaluate({batch.inputs, batch.targets, {}, batch.document_starts}, interrupted());
+  for (int64_t i = 0; i < limit_batches; ++i) {
+    bool more = true;
+    const bool stops = !try_reading([&] { more = reader.next(batch); });
+    if (!more) break;
+    // All ranks hear with a batch that one of them stops: it takes part with any ids.
+    if (stops) batch.inputs.assign(batch.inputs.size(), 0);
+    if (stops) batch.targets = batch.inputs;
+    EvaluationResult result = session_->evaluate(
+        {batch.inputs, batch.targets, {}, batch.document_starts}, stops || interrupted());
     stopping_ = result.stop;
     if (stopping_) return false;
     loss_sum += result.loss_sum;
@@ -105,6 +113,7 @@ void TrainingRun::check_baselines() const {
 void TrainingRun::print_baselines() {
   if (validated_at_ != record_.step || !validated_whole_)
     validate(data_.validation_samples->samples());
+  require_all_read();
   if (stopping_) return;
   double nats = last_validation_loss_ * static_cast<double>(data_.validation.tokens.count() - 1);
   double model_bits =

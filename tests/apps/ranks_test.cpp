@@ -271,6 +271,38 @@ TEST_F(Ranks, AStreamGoesOnInTheEpochOfAllLanes) {
   }
 }
 
+// Data that one of them cannot read end the job, and no step is lost.
+TEST_F(Ranks, SaveWhatTheyHaveLearnedWhereOneCannotReadOn) {
+  std::string ids;
+  for (int i = 0; i < 4000; ++i) ids += {static_cast<char>('a' + i % 7 + i % 11), '\0'};
+  ids[2 * 2000] = ids[2 * 2000 + 1] = '\x7f';
+  write("ids.bin", ids);
+  std::filesystem::create_directories(path("lanes"));
+  std::string lines;
+  for (int i = 0; i < 180; ++i)  // behind what is looked at before the first step
+    lines += nlohmann::json{{"text", cat(i, " ", made_up_text(400))}}.dump() + "\n";
+  write("lanes/a.jsonl", lines);
+  write("lanes/b.jsonl", lines + "no JSON\n");
+  const std::pair<Words, std::string> kinds[] = {
+      {{"--dataset", "ids.bin"}, "ids.bin': token 2000 "},
+      {{"--dataset", "lanes", "--streaming", "on", "--data_lanes", "2", "--shuffle_buffer", "2",
+        "--packing", "rows"},
+       "b.jsonl', line 181: "},
+  };
+  for (const auto& [words, error] : kinds) {
+    const std::string directory = cat("ckpt", words.size());
+    const ProgramResult result =
+        run(agent(2, job(2, words + Words{"--max_steps", "100000", "--epochs", "100",
+                                          "--checkpoint_dir", directory, "--metrics_file",
+                                          directory + ".jsonl", "--validation_fraction", "0"})));
+    EXPECT_EQ(result.status, 1) << result.err;
+    expect_contains(result.err, error);
+    const size_t steps = losses(directory + ".jsonl").size();
+    EXPECT_GT(steps, 1u);
+    EXPECT_EQ(names(directory), std::set{cat("llama_v2-", steps, "steps")}) << result.err;
+  }
+}
+
 TEST_F(Ranks, OneThatCannotWriteItsPartIsNamedWithItsHost) {
   const ProgramResult result =
       run(agent(2, job(1, {"--hidden_width", "128", "--checkpoint_dir", "ckpt",

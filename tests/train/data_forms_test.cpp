@@ -165,6 +165,12 @@ TEST_F(DataFormsTest, DataOfWhichNothingIsLearnedIsAnError) {
   ASSERT_EQ(warnings.size(), 1u) << log();
   expect_contains(warnings[0], "the roles 'user', 'model'");
 
+  // So is a mix, which has no end.
+  std::filesystem::copy(path("chat.jsonl"), path("chats.jsonl"));
+  config.dataset_mix = {path("chat.jsonl") + "=3", path("chats.jsonl") + "=1"};
+  expect_contains(failure(config), "chats.jsonl' is empty. Of conversations the messages of");
+  config.dataset_mix.clear();
+
   // A part of a mix, and rows whose labels are none.
   write("rows.jsonl", R"({"input_ids": [1, 2, 3], "labels": [-100, -100, -100]})"
                       "\n");
