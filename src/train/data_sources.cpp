@@ -85,6 +85,27 @@ std::vector<NamedSource> named_sources(const RunConfig& config) {
   return {{config.training_dir.empty() ? config.dataset : config.training_dir}};
 }
 
+// Of all data of a job.
+struct Names {
+  std::vector<std::string> remote, here;
+};
+
+Names names_of(const RunConfig& config) {
+  const bool by_directory = config.dataset_mix.empty() && !config.training_dir.empty();
+  Names all;
+  auto add = [&](const std::string& name, bool is_directory) {
+    if (name.empty()) return;
+    const bool remote = is_directory
+                            ? is_address(name)
+                            : token_directory(config, name).empty() && is_remote_name(name);
+    (remote ? all.remote : all.here).push_back(name);
+  };
+  add(config.validation_dataset, false);
+  add(config.test_dir, true);
+  for (const NamedSource& source : named_sources(config)) add(source.name, by_directory);
+  return all;
+}
+
 std::string suffix(const RunConfig& config) {
   if (config.dataset_type == "hf") return ".arrow";
   return config.zipped_data ? ".json.gz" : ".json";
@@ -166,16 +187,7 @@ std::vector<fs::path> token_directories(const RunConfig& config) {
   return directories;
 }
 
-bool names_are_remote(const RunConfig& config) {
-  const bool by_directory = config.dataset_mix.empty() && !config.training_dir.empty();
-  std::vector<std::string> names{config.validation_dataset}, directories{config.test_dir};
-  for (const NamedSource& source : named_sources(config))
-    (by_directory ? directories : names).push_back(source.name);
-  return std::ranges::any_of(directories, is_address) ||
-         std::ranges::any_of(names, [&](const std::string& name) {
-           return !name.empty() && token_directory(config, name).empty() && is_remote_name(name);
-         });
-}
+bool names_are_remote(const RunConfig& config) { return !names_of(config).remote.empty(); }
 
 std::string to_text(const std::vector<DataSource>& sources) {
   std::string text = cat(sources.size(), "\n");
@@ -210,7 +222,11 @@ std::vector<DataSource> data_sources_from_text(std::string_view text) {
 
 bool data_need_tokenizer(const RunConfig& config) {
   if (config.use_synthetic_data) return false;
-  if (names_are_remote(config)) return true;  // what they hold is not known yet
+  const Names names = names_of(config);
+  // What they hold is not known yet, but for files of ids.
+  if (!std::ranges::all_of(names.remote, [](const auto& name) { return name.ends_with(".bin"); }))
+    return true;
+  if (names.here.empty()) return false;
   const std::vector<DataSource> sources = find_data_sources(config);
   auto is_to_encode = [&](const std::vector<RemoteEntry>& files) {
     return kind_of_files(config, files).value_or(RecordKind::kIds) != RecordKind::kIds;

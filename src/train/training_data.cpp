@@ -42,12 +42,16 @@ void check_vocabulary(TrainingData& data, int64_t vocab_size) {
   }
 }
 
-bool reads_streams(const RunConfig& config, const std::vector<DataSource>& sources) {
+// Files of ids (they have no kind) are read where they are, as far as they are needed.
+bool reads_streams(const RunConfig& config, const std::vector<DataSource>& sources,
+                   const std::vector<std::optional<RecordKind>>& kinds) {
   if (config.streaming != "auto") return config.streaming == "on";
   uint64_t remote_bytes = 0;
-  for (const DataSource& source : sources)
-    for (const RemoteEntry& file : source.files.training)
+  for (size_t i = 0; i < sources.size(); ++i) {
+    if (!kinds[i]) continue;
+    for (const RemoteEntry& file : sources[i].files.training)
       if (is_remote(file)) remote_bytes += file.size;
+  }
   return remote_bytes > kFetchedWhole;
 }
 
@@ -174,7 +178,7 @@ TrainingData prepare_training_data(const RunConfig& config, std::vector<DataSour
     if (!prepared_validation.empty()) source.files.validation.clear();
     held_out.insert(held_out.end(), source.files.validation.begin(), source.files.validation.end());
   }
-  const bool streams = reads_streams(config, data.sources);
+  const bool streams = reads_streams(config, data.sources, kinds);
   if (streams && held_out.empty() && prepared_validation.empty() && !data.sources.empty()) {
     hold_out_files(config.validation_fraction, data.sources[0]);
     held_out = data.sources[0].files.validation;

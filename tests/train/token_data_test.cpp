@@ -1,4 +1,5 @@
 // Training on ids: files that other programs wrote, and synthetic ones.
+#include "tests/remote/local_server.h"
 #include "tests/train/training_fixture.h"
 
 namespace tessera {
@@ -52,6 +53,39 @@ TEST_F(TokenDataTest, ARunWithoutATokenizerResumes) {
   config.max_steps = 6;
   config.resume_from_checkpoint = {path("parts")};
   EXPECT_EQ(train(config).fingerprint, whole.fingerprint);
+}
+
+TEST_F(TokenDataTest, AFileOnAServerNeedsNoTokenizerEither) {
+  write_ids("ids.bin", ids_of_text());
+  RunConfig config = ids_options(6, path("ids.bin"));
+  config.checkpoint_dir.clear();
+  const RunTrace here = train(config);
+  LocalServer server;
+  server.write("files/ids.bin", read_file(path("ids.bin")));
+  config.dataset = config.validation_dataset = server.url("/files/ids.bin");
+  EXPECT_FALSE(data_need_tokenizer(config));
+  config.validation_dataset.clear();
+  EXPECT_EQ(train(config).losses, here.losses);
+  config.validation_dataset = path("text.txt");
+  EXPECT_TRUE(data_need_tokenizer(config));
+  config.validation_dataset = server.url("/files/text.txt");
+  EXPECT_TRUE(data_need_tokenizer(config));
+}
+
+TEST_F(TokenDataTest, ALargeFileOnAServerIsNoStream) {
+  write_ids("ids.bin", ids_of_text());
+  LocalServer server;
+  server.write("files/ids.bin", read_file(path("ids.bin")));
+  RunConfig config = ids_options(6, server.url("/files/ids.bin"));
+  std::vector<DataSource> sources = find_data_sources(config);
+  sources.at(0).files.training.at(0).size = uint64_t{2} << 30;
+  ThreadPool pool(1);
+  // It is opened, and only then seen not to be that large.
+  expect_contains(user_error([&] {
+                    prepare_training_data(config, std::move(sources), nullptr,
+                                          tiny_model().vocab_size, 16, pool);
+                  }),
+                  "ids.bin' has changed on its server");
 }
 
 TEST_F(TokenDataTest, ADirectoryOfIdsIsFoundByItsNameToo) {
