@@ -192,7 +192,7 @@ void check_saving(ParsedOptions& parsed) {
 void check_guards(ParsedOptions& parsed) {
   const RunConfig& c = parsed.config;
   for (const std::string& fault : c.inject) parse_injected_fault(fault);
-  if (c.loss_spike_policy == "rewind" && (c.checkpoint_dir.empty() || !c.save_ckpt))
+  if (c.loss_spike_policy == "rewind" && (c.checkpoint_dir.empty() || !c.save_ckpt) && !c.eval_only)
     throw UsageError("--loss_spike_policy rewind needs --checkpoint_dir, to which it goes back");
   if (c.loss_spike_policy == "none") {
     warn_idle(parsed, "loss_spike_threshold", "loss_spike_policy");

@@ -67,6 +67,8 @@ TEST(InjectedFault, TheCommandLineIsCheckedAtOnce) {
                   "--inject 'crash@step=5' has 'crash'");
   expect_contains(option_testing::usage_error({"--loss_spike_policy", "rewind"}),
                   "--loss_spike_policy rewind needs --checkpoint_dir");
+  option_testing::parse({"--loss_spike_policy", "rewind", "--eval_only"},
+                        OptionScope::kTrain);  // which has none
 }
 
 }  // namespace
