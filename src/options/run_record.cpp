@@ -33,6 +33,7 @@ uint64_t hash_from(const Json& text) {
 
 // What has been added since the first checkpoints.
 void add_later_fields(Json& json, const RunRecord& r) {
+  if (r.epoch > 0) json["epoch"] = r.epoch;
   if (r.tokenizer)
     json["tokenizer"] = {{"place", r.tokenizer->place},
                          {"fingerprint", hex(r.tokenizer->fingerprint)}};
@@ -52,6 +53,7 @@ void add_later_fields(Json& json, const RunRecord& r) {
 }
 
 void read_later_fields(const Json& json, RunRecord& r) {
+  if (json.contains("epoch")) r.epoch = json.at("epoch").get<int64_t>();
   if (json.contains("tokenizer")) {
     const Json& t = json.at("tokenizer");
     r.tokenizer = {t.at("place").get<std::string>(), hash_from(t.at("fingerprint"))};
@@ -138,7 +140,8 @@ RunRecord run_record_from_json(std::string_view text, std::string_view where) {
     r.schedule.plateau = r.options.plateau;
     r.schedule.gamma = r.options.step_lr_gamma;
     read_later_fields(json, r);
-    if (r.step < 0 || r.position < 0 || r.tokens_seen < 0) throw UserError("a counter is negative");
+    if (r.step < 0 || r.position < 0 || r.epoch < 0 || r.tokens_seen < 0)
+      throw UserError("a counter is negative");
     return r;
   } catch (const nlohmann::json::exception& error) {
     throw UserError(cat("'", where, "' is not the record of a run: ", error.what()));

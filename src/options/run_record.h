@@ -31,6 +31,8 @@ struct TextRecord {
 struct RunRecord {
   int64_t step = 0;      // steps done, skipped ones included
   int64_t position = 0;  // samples handed out, over all ranks
+  // Of the next step, from 1, as the schedule counts them; 0: a checkpoint from before it was kept.
+  int64_t epoch = 0;
   int64_t tokens_seen = 0;
   int64_t skipped_in_a_row = 0;
   int64_t parameter_count = 0;

@@ -65,6 +65,7 @@ void TrainingRun::resume(fs::path checkpoint, Damaged& damaged) {
 // What belongs to the weights, but for the place in the data.
 void TrainingRun::take_counters(const RunRecord& saved) {
   record_.step = saved.step;
+  record_.epoch = saved.epoch;
   record_.tokens_seen = saved.tokens_seen;
   record_.skipped_in_a_row = saved.skipped_in_a_row;
   record_.best_validation_loss = saved.best_validation_loss;

@@ -301,7 +301,8 @@ bool TrainingRun::start_step() {
   report.batch = record_.step;
   ++record_.step;
   record_.position = reader_->position();
-  report.next_learning_rate = schedule_.rate(record_.step, epoch() + 1);
+  record_.epoch = epoch() + 1;
+  report.next_learning_rate = schedule_.rate(record_.step, record_.epoch);
   const auto micro_batches = static_cast<double>(step.micro_batches.size());
   report.flops = flops_per_micro_batch_ * micro_batches;
   report.recomputed_flops = recomputed_per_micro_batch_ * micro_batches;

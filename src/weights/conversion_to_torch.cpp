@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/interruption.h"
+#include "base/log.h"
 #include "base/process_identity.h"
 #include "base/text.h"
 #include "hub/saved_state.h"
@@ -233,7 +234,8 @@ class DcpConversion {
     auto truth = [](bool value) { return [value](PickleWriter& w) { w.truth(value); }; };
     auto none = [](PickleWriter& w) { w.none(); };
     const bool known = record_.converted_from.empty();
-    std::vector<Setting> all{{"lr", number(known ? schedule.rate(record_.step) : c.lr)},
+    const int64_t epoch = std::max<int64_t>(1, record_.epoch);
+    std::vector<Setting> all{{"lr", number(known ? schedule.rate(record_.step, epoch) : c.lr)},
                              {"initial_lr", number(known ? record_.schedule.start_lr : c.lr)},
                              {"weight_decay", number(decays ? c.weight_decay : 0.0)},
                              {"maximize", truth(false)},
@@ -324,6 +326,12 @@ void convert_to_torch(const fs::path& checkpoint, const fs::path& to,
     throw UserError(cat("checkpoint '", checkpoint.string(),
                         "' has adapters, of which PyTorch's model has none: tessera export writes "
                         "them for PEFT, or with --merge_adapter 1 the whole model"));
+  }
+  if (record.schedule.decay_style == DecayStyle::kStep && record.epoch == 0 &&
+      record.converted_from.empty()) {
+    TESSERA_WARN(cat("checkpoint '", checkpoint.string(),
+                     "' does not say in which epoch it is, by which --lr_decay_style step goes: "
+                     "PyTorch gets the rate of the first one"));
   }
   const fs::path final = to.has_filename() ? to : to.parent_path();
   std::error_code error;

@@ -1,9 +1,11 @@
 // What a run is resumed with: its tokenizer, wherever the files are, its text, its options.
 #include "checkpoint/attached_files.h"
+#include "hub/saved_state.h"
 #include "tests/train/training_fixture.h"
 #include "tokenizer/byte_level_bpe.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_json.h"
+#include "weights/checkpoint_conversion.h"
 #include "weights/checkpoint_parameters.h"
 
 namespace tessera {
@@ -215,6 +217,30 @@ TEST_F(BestValidation, ALossAboveTheRecordIsNotSaved) {
   config.best_val_loss = std::numeric_limits<double>::infinity();
   train(config);
   EXPECT_TRUE(checkpoints("any").contains("llama_v2-1steps"));
+}
+
+// PyTorch goes on with the rate that the next step would have had.
+TEST_F(ResumeContent, ARateThatGoesByEpochsIsGivenAway) {
+  RunConfig config = options(100);
+  config.lr_decay_style = "step";
+  config.epochs = 3;
+  config.max_dataset_len = 8;
+  const RunTrace trace = train(config);
+  EXPECT_EQ(trace.epochs.back(), 3);
+  const std::string checkpoint = path(cat("ckpt/llama_v2-", trace.steps, "steps"));
+  EXPECT_EQ(CheckpointParameters(checkpoint).record().epoch, 4);
+  config.epochs = 5;
+  config.max_steps = trace.steps + 1;
+  config.resume_from_checkpoint = config.checkpoint_dir;
+  config.checkpoint_dir = {path("more")};
+  const std::string next = train(config).rates.at(0);
+  testing::internal::CaptureStderr();
+  convert_to_torch(checkpoint, path("torch"));
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  EXPECT_EQ(
+      nlohmann::json(SavedState(path("torch")).numbers("optim.param_groups.0.lr").value().at(0))
+          .dump(),
+      next);
 }
 
 }  // namespace
