@@ -146,7 +146,7 @@ int export_command(std::span<const std::string> arguments) {
     options.tokenizer = tokenizer;
     options.chat_template = chat;
     options.merge_adapter = config.merge_adapter;
-    options.base_model = base_model_of(weights.record().options);
+    options.base_model = base_model_of(weights.record());
     export_trained(parsed.words[1], weights.record().model, InterruptibleParameters(weights),
                    options);
   } catch (const Interrupted&) {

@@ -17,6 +17,7 @@
 #include "options/remote_options.h"
 #include "weights/adapter_weights.h"
 #include "weights/checkpoint_parameters.h"
+#include "weights/model_export.h"
 #include "weights/model_weights.h"
 
 namespace tessera {
@@ -57,13 +58,10 @@ std::vector<int32_t> end_ids(const fs::path& directory) {
 // Tokens that it may see at once. What began with another's weights has learned all positions of
 // the model, whatever the windows here; what began with random ones those of its windows alone.
 int64_t context_of(const RunRecord& record) {
-  const RunConfig& c = record.options;
-  const int64_t window = c.max_context_width, positions = record.model.max_context_width;
+  const int64_t window = record.options.max_context_width,
+                positions = record.model.max_context_width;
   if (!record.converted_from.empty()) return positions;
-  const bool pretrained = !c.hf_pretrained_model_name_or_dir.empty() ||
-                          !c.pretrained_checkpoint_file.empty() ||
-                          !c.finetune_checkpoint_load_dir.empty();
-  return pretrained ? std::max(window, positions) : window;
+  return base_model_of(record).empty() ? window : std::max(window, positions);
 }
 
 TrainedModel open_trained(const fs::path& path, const std::optional<std::string>& tokenizer) {

@@ -50,6 +50,7 @@ void add_later_fields(Json& json, const RunRecord& r) {
     json["loss_spikes"] = {{"rewinds", r.loss_spike_rewinds},
                            {"skipped_samples", r.skipped_samples}};
   if (!r.converted_from.empty()) json["converted_from"] = r.converted_from;
+  if (r.base_model) json["base_model"] = *r.base_model;
 }
 
 void read_later_fields(const Json& json, RunRecord& r) {
@@ -83,6 +84,7 @@ void read_later_fields(const Json& json, RunRecord& r) {
   }
   if (json.contains("converted_from"))
     r.converted_from = json.at("converted_from").get<std::string>();
+  if (json.contains("base_model")) r.base_model = json.at("base_model").get<std::string>();
 }
 
 }  // namespace

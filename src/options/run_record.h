@@ -58,6 +58,9 @@ struct RunRecord {
   // Where another program's checkpoint was, of which this one was made ("" of a run's own): then
   // nothing is known of its data and schedule, and of its options those of the optimizer alone.
   std::string converted_from;
+  // The model whose weights the run began with, over all stops and resumes: a directory or a name;
+  // "": random ones. None in a checkpoint from before this was kept: its options tell.
+  std::optional<std::string> base_model;
 };
 
 std::string to_json(const RunRecord& record);

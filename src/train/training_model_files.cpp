@@ -43,7 +43,11 @@ void TrainingRun::open_pretrained() {
     TESSERA_WARN(
         "there are no pretrained weights: the adapters are trained for a model of random weights "
         "(give --hf_pretrained_model_name_or_dir)");
-  if (!path) return;
+  if (!path) {
+    record_.base_model = "";
+    return;
+  }
+  record_.base_model = base_model_of(record_);
   ModelType family = record_.model.model_type;
   std::vector<Parameter> parameters = base_parameters(session_->programs().parameters);
   if (is_training_state(*path, family)) {
@@ -137,7 +141,7 @@ void TrainingRun::save_final_model() {
     options.dtype = dtype_from_name(config_.dtype);
     if (record_.tokenizer) options.tokenizer = tokenizer_of(kept.path(), record_);
     options.chat_template = record_.options.chat_template;
-    options.base_model = base_model_of(record_.options);
+    options.base_model = base_model_of(record_);
     export_trained(model_directory(), record_.model, weights, options);
   };
   if (world_size() == 1) return write(SessionParameters(*session_));

@@ -12,6 +12,7 @@
 #include "options/resume_comparison.h"
 #include "programs/frozen_parameters.h"
 #include "train/training_run.h"
+#include "weights/model_export.h"
 #include "weights/open_checkpoint.h"
 
 namespace tessera {
@@ -41,6 +42,7 @@ void TrainingRun::resume(fs::path checkpoint, Damaged& damaged) {
                    format("; loading took %.2f s", seconds)));
   to_resume_.reset();
   take_counters(saved);
+  record_.base_model = base_model_of(saved);
   record_.position = saved.position;
   load_stream_state(checkpoint, saved);
   record_.loss_spike_rewinds = saved.loss_spike_rewinds;

@@ -181,7 +181,10 @@ void export_trained(const fs::path& directory, const ModelConfig& model,
   export_model(directory, merged, MergedWeights(source, model, parameters_of(model)), options);
 }
 
-std::string base_model_of(const RunConfig& options) {
+std::string base_model_of(const RunRecord& record) {
+  if (record.base_model) return *record.base_model;
+  if (!record.converted_from.empty()) return record.converted_from;
+  const RunConfig& options = record.options;
   for (const std::string* name :
        {&options.hf_pretrained_model_name_or_dir, &options.finetune_checkpoint_load_dir})
     if (!name->empty()) return *name;

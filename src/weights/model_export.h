@@ -5,7 +5,7 @@
 #include "base/dtype.h"
 #include "hub/parameter_source.h"
 #include "models/model_config.h"
-#include "options/run_config.h"
+#include "options/run_record.h"
 
 namespace tessera {
 
@@ -44,8 +44,8 @@ void export_trained(const std::filesystem::path& directory, const ModelConfig& m
 // UserError: there are no adapters to be merged.
 [[noreturn]] void refuse_merge();
 
-// The model that a run with these options began with, for ExportOptions::base_model; "" if none.
-std::string base_model_of(const RunConfig& options);
+// The model that a run began with, for ExportOptions::base_model; "" if none.
+std::string base_model_of(const RunRecord& record);
 
 // UserError where another directory cannot take its place: a mount point, the current directory.
 void check_can_be_replaced(const std::filesystem::path& directory);

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "checkpoint/safetensors.h"
+#include "generate/trained_model.h"
 #include "models/model_family.h"
 #include "options/model_options.h"
 #include "options/option_parser.h"
@@ -10,7 +11,9 @@
 #include "tests/checkpoint/save_boxes.h"
 #include "tests/train/training_fixture.h"
 #include "tokenizer/tokenizer.h"
+#include "weights/checkpoint_conversion.h"
 #include "weights/checkpoint_parameters.h"
+#include "weights/model_export.h"
 
 namespace tessera {
 namespace {
@@ -216,6 +219,37 @@ TEST_F(FineTuning, WhatIsGivenBesideACheckpointIsNotLostSilently) {
   config.resume_from_checkpoint = {path("ckpt")};
   config.lora_rank = 4;
   expect_contains(failure(config, adapted), "has no adapters, this run has adapters of rank 4");
+}
+
+// Its weights have learned all positions of the model, whatever the windows here.
+TEST_F(FineTuning, AResumedRunRemembersWhatItBeganWith) {
+  train_model("model");
+  const auto context_of = [&](const std::string& checkpoint) {
+    return open_trained_model(path(checkpoint), {}).context;
+  };
+  const int64_t positions = tiny_model().max_context_width;
+  ASSERT_GT(positions, 16);
+  EXPECT_EQ(context_of("ckpt/llama_v2-3steps"), 16);
+  train(from("model", 2));
+  EXPECT_EQ(context_of("tuned/llama_v2-2steps"), positions);
+  RunConfig rest = options(4);
+  rest.checkpoint_dir = rest.resume_from_checkpoint = {path("tuned")};
+  train(rest);
+  EXPECT_EQ(context_of("tuned/llama_v2-4steps"), positions);
+  EXPECT_EQ(base_model_of(CheckpointParameters(path("tuned/llama_v2-4steps")).record()),
+            path("model"));
+  // What began with random weights has no more behind a resume that names a model.
+  rest = from("model", 4);
+  rest.checkpoint_dir = rest.resume_from_checkpoint = {path("ckpt")};
+  train(rest);
+  EXPECT_EQ(context_of("ckpt/llama_v2-4steps"), 16);
+  // Nor has one that was made of another program's checkpoint less.
+  convert_to_torch(path("tuned/llama_v2-4steps"), path("torch"));
+  convert_from_torch({path("torch"), path("made"), tiny_model(), RunConfig(), "byte", 0});
+  rest = options(5);
+  rest.checkpoint_dir = rest.resume_from_checkpoint = {path("made")};
+  train(rest);
+  EXPECT_EQ(context_of("made/llama_v2-5steps"), positions);
 }
 
 TEST_F(FineTuning, WhatDoesNotFitIsSaidBeforeAnythingIsDone) {

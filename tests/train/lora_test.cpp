@@ -119,7 +119,7 @@ TEST_F(LoraRun, OtherAdaptersDoNotResume) {
 TEST_F(LoraRun, AdaptersGoOutAndComeBack) {
   for (ModelType family : {ModelType::kLlamaV2, ModelType::kGpt2, ModelType::kGptNeox}) {
     SCOPED_TRACE(name(family));
-    for (const char* used : {"base", "base-ckpt", "tuned", "again", "merged"})
+    for (const char* used : {"base", "base-ckpt", "tuned", "again", "merged", "adapter-rest"})
       std::filesystem::remove_all(path(used));
     ModelConfig plain = tiny_model_of(family), model = adapted(plain);
     make_base(plain);
@@ -137,6 +137,16 @@ TEST_F(LoraRun, AdaptersGoOutAndComeBack) {
     SafetensorsFile weights(path("adapter/adapter_model.safetensors"));
     for (const TensorInfo& tensor : weights.tensors())
       EXPECT_TRUE(tensor.name.starts_with("base_model.model.")) << tensor.name;
+
+    // So does that of a run that goes on without naming the model.
+    RunConfig rest = options(6);
+    rest.checkpoint_dir = rest.resume_from_checkpoint = config.checkpoint_dir;
+    rest.save_final_model = true;
+    rest.model_dir = path("adapter-rest");
+    rest.bf16 = false;
+    train(rest, model);
+    EXPECT_EQ(read_file(path("adapter-rest/adapter_config.json")),
+              read_file(path("adapter/adapter_config.json")));
 
     // Taken on by another run, which has done nothing yet.
     Lora lora = lora_of_adapter(path("adapter"), plain);
