@@ -1,7 +1,5 @@
 #include <signal.h>
-#include <sys/resource.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -11,6 +9,7 @@
 #include "base/error.h"
 #include "base/exit_status.h"
 #include "base/interruption.h"
+#include "base/open_files.h"
 #include "base/terminal_text.h"
 #include "base/text.h"
 
@@ -81,16 +80,6 @@ std::string help() {
   return text + kHelpEnd;
 }
 
-// Lanes of a stream and the connections of a job want more files at once than the usual 1,024 of
-// sessions, which are kept so few for programs that call select().
-void raise_open_files_limit() {
-  constexpr rlim_t kMost = 1 << 20;  // the kernel's own limit, where nobody changed that
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = std::max(limit.rlim_cur, std::min(limit.rlim_max, kMost));
-  ::setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 int run(std::vector<std::string> words) {
   if (words.size() > 1 && words[0] == "help" && !words[1].starts_with("-")) {
     words.erase(words.begin());
@@ -133,7 +122,7 @@ std::vector<std::string> tessera::command_names() {
 int main(int argc, char** argv) {
   // A file that would exceed RLIMIT_FSIZE is an error like a full disk.
   ::signal(SIGXFSZ, SIG_IGN);
-  raise_open_files_limit();
+  tessera::raise_open_files_limit();
   try {
     int status = run({argv + 1, argv + argc});
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)

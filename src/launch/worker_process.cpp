@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/open_files.h"
 #include "base/own_program.h"
 #include "base/pipe.h"
 #include "base/text.h"
@@ -52,6 +53,7 @@ struct ChildPlan {
   ::dup2(plan.out, 1);
   ::dup2(plan.err, 2);
   for (int signal : {SIGPIPE, SIGXFSZ}) ::signal(signal, SIG_DFL);
+  restore_open_files_limit();
   ::signal(SIGTERM, SIG_DFL);  // how the agent ends it, whatever its own parent ignores
   // The request for a report ends nothing: ranks that start find it when they wait for signals, and
   // programs that do not know it never see it.

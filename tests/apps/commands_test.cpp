@@ -145,6 +145,18 @@ TEST_F(Commands, OpensAsManyFilesAsTheHardLimitAllows) {
   }
 }
 
+TEST_F(Commands, OtherProgramsOfAJobHaveTheLimitOfOpenFilesThatTheUserHas) {
+  auto limited = [] {
+    const rlimit limit{300, 400};
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+  };
+  const ProgramResult result =
+      run({"run", "--standalone", "--", "sh", "-c", "ulimit -Sn; ulimit -Hn"}, limited);
+  EXPECT_EQ(result.status, 0) << result.err;
+  expect_contains(result.out, "300\n");
+  expect_contains(result.out, "400\n");
+}
+
 TEST_F(Commands, PlanSaysWhatFits) {
   Words plan = Words{"plan"} + tiny_shape();
   ProgramResult small = run(plan + Words{"--memory", "100KB"});
