@@ -167,19 +167,26 @@ bool says_disk_is_full(std::string_view error) {
 // Of a save that found no room on the disk: whether what was to go behind it has gone ahead of it.
 // One at least stays, and the best one, which is not given up before there is another.
 bool make_room(const fs::path& directory, const CheckpointContent& content,
-               const Retention& retention, const CheckpointGroup& group, std::string_view error) {
+               const Retention& retention, const CheckpointGroup& group,
+               const std::function<void()>& check, std::string_view error) {
   const std::string name = checkpoint_name(content.model_type, content.step);
   if (retention.num_kept < 2 || retention.also == name) return false;
   const std::vector<std::string> removed = together(group, [&]() -> std::string {
     if (group.rank != group.first_here) return "";
     const fs::path final = directory / name;
     const int64_t others = retention.num_kept - (is_stored(final) ? 0 : 1);
-    const std::string names =
-        join(remove_old_checkpoints(final, content.origin.run, others, retention.also), "', '");
-    if (!names.empty())
-      TESSERA_WARN(cat(error, "; removed '", names, "' in '", directory.string(),
-                       "' to make room, and it is tried once more"));
-    return names;
+    try {
+      if (check) check();
+      const std::string names =
+          join(remove_old_checkpoints(final, content.origin.run, others, retention.also), "', '");
+      if (!names.empty())
+        TESSERA_WARN(cat(error, "; removed '", names, "' in '", directory.string(),
+                         "' to make room, and it is tried once more"));
+      return names;
+    } catch (const UserError& other) {
+      TESSERA_WARN(cat("no room is made in '", directory.string(), "': ", other.what()));
+      return "";
+    }
   });
   return std::ranges::any_of(removed, [](const std::string& names) { return !names.empty(); });
 }
@@ -255,7 +262,7 @@ fs::path save_checkpoint(const fs::path& directory, const CheckpointContent& con
     return try_to_save(directory, content, retention, group, check);
   } catch (const UserError& error) {
     if (!says_disk_is_full(error.what()) ||
-        !make_room(directory, content, retention, group, error.what()))
+        !make_room(directory, content, retention, group, check, error.what()))
       throw;
   }
   return try_to_save(directory, content, retention, group, check);

@@ -281,15 +281,14 @@ std::vector<Found> all_files_of_name(const char* option, const std::string& name
     return Walk(option, fs::path(name) / config).files;
   std::vector<Found> files = Walk(option, name).files;
   auto of_other_split = [&](const Found& file) { return split_of(file.entry.path) != config; };
-  if (!config.empty() && !std::ranges::all_of(files, of_other_split)) {
-    std::erase_if(files, of_other_split);
-    return files;
-  }
+  const bool is_split = !config.empty() && !std::ranges::all_of(files, of_other_split);
+  if (is_split) std::erase_if(files, of_other_split);
   const bool has_folders = std::ranges::any_of(
       files, [](const Found& file) { return file.entry.path.find('/') != std::string::npos; });
   if (!config.empty() && has_folders)
     TESSERA_WARN_ONCE(cat("--dataset_config_name ", config, ": '", name,
-                          "' has no such directory; all of its files are taken"));
+                          "' has no such directory; all of its files ",
+                          is_split ? "of that split " : "", "are taken"));
   return files;
 }
 
@@ -330,7 +329,7 @@ DatasetFiles files_of_dataset(const DatasetNames& names, const RemoteOptions& re
   }
   if (!is_pattern(names.dataset)) {
     keep_one_kind(names.dataset, files);
-    warn_of_several_splits(names.dataset, files.training);
+    warn_of_several_splits(names.dataset, names.config, files.training);
   }
   return files;
 }

@@ -26,16 +26,20 @@ void keep_one_kind(const std::string& name, DatasetFiles& files) {
   if (std::ranges::any_of(files.validation, is_best)) std::erase_if(files.validation, is_other);
 }
 
-void warn_of_several_splits(const std::string& name, const std::vector<RemoteEntry>& files) {
+void warn_of_several_splits(const std::string& name, const std::string& config,
+                            const std::vector<RemoteEntry>& files) {
   std::set<std::string> splits;
   for (const RemoteEntry& file : files) splits.insert(split_of(file.path));
   splits.erase("");
   if (splits.size() < 2) return;
+  // A name of the hub is hf://datasets/OWNER/NAME, or has a configuration behind that.
+  const bool can_choose =
+      config.empty() &&
+      (!is_address(name) || (name.starts_with("hf://") && std::ranges::count(name, '/') == 4));
   TESSERA_WARN_ONCE(cat("'", name, "': all of several splits is training data: ",
                         some_of(std::vector(splits.begin(), splits.end())), "; ",
-                        is_address(name) && !name.starts_with("hf://")
-                            ? "give one a directory of its own to read it alone"
-                            : cat("--dataset_config_name ", *splits.begin(), " reads one")));
+                        can_choose ? cat("--dataset_config_name ", *splits.begin(), " reads one")
+                                   : "give one a directory of its own to read it alone"));
 }
 
 }  // namespace tessera

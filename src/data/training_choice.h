@@ -12,6 +12,7 @@ namespace tessera {
 void keep_one_kind(const std::string& name, DatasetFiles& files);
 
 // Where training files are of several splits (split_of()): all are read, and a warning names them.
-void warn_of_several_splits(const std::string& name, const std::vector<RemoteEntry>& files);
+void warn_of_several_splits(const std::string& name, const std::string& config,
+                            const std::vector<RemoteEntry>& files);
 
 }  // namespace tessera

@@ -190,9 +190,13 @@ class Agent {
       Membership& membership;
     } watch{rounds.membership()};
     if (round.node_rank == 0) {
-      watch.membership.watch([&nodes](const MemberNode& node) {
-        nodes.propose({JobEnd::Kind::kRegroup, kInterruptedStatus, true,
-                       cat("a node has come, ", node.host)});
+      watch.membership.watch([&nodes](const MemberNode& node, bool without_it) {
+        JobEnd end{JobEnd::Kind::kRegroup, kInterruptedStatus, true,
+                   cat(without_it ? "others have gone on without this node, among them "
+                                  : "a node has come, ",
+                       node.host)};
+        // What others train already is not this node's to save.
+        without_it ? nodes.report(end) : nodes.propose(std::move(end));
       });
     }
     return attempt(nodes, place, options);

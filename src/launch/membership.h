@@ -78,9 +78,9 @@ class Membership {
   void require_all_of(const Round& round);
 
   // From a thread, until the next join() or watch(nullptr), behind which no call is under way:
-  // calls `on_waiting` once when another node has come that there is a place for. For one node of
-  // the round.
-  void watch(std::function<void(const MemberNode&)> on_waiting);
+  // calls `on_waiting` once when another node has come that there is a place for, or when nodes
+  // that this one cannot reach have gone on without it. For one node of the round.
+  void watch(std::function<void(const MemberNode&, bool without_it)> on_waiting);
 
   // The job has ended: nobody begins another round. Not an error when the store is out of reach.
   void close(const JobEnd& end);
@@ -135,7 +135,7 @@ class Membership {
   std::condition_variable wake_;
   bool stop_ = false;
   std::optional<Round> last_;  // that this node was in
-  std::function<void(const MemberNode&)> on_waiting_;
+  std::function<void(const MemberNode&, bool without_it)> on_waiting_;
 };
 
 }  // namespace tessera

@@ -31,7 +31,7 @@ std::string one_line(const std::string& end) {
 
 }  // namespace
 
-void Membership::watch(std::function<void(const MemberNode&)> on_waiting) {
+void Membership::watch(std::function<void(const MemberNode&, bool without_it)> on_waiting) {
   std::lock_guard calling(calling_);
   std::lock_guard lock(mutex_);
   on_waiting_ = std::move(on_waiting);
@@ -81,9 +81,9 @@ void Membership::look_for_waiting() {
     return;
   }
   if (view.state->phase == Phase::kClosed) return;
-  // Nodes that this one cannot reach have gone on without it.
   std::vector<MemberNode> reasons = view.state->waiting;
-  if (view.state->round > known.round) {
+  const bool without_it = view.state->round > known.round;
+  if (without_it) {
     reasons = view.state->members;
   } else if (static_cast<int>(view.state->members.size()) >= settings_.max_nodes) {
     return;
@@ -91,12 +91,12 @@ void Membership::look_for_waiting() {
   for (const MemberNode& node : reasons) {
     if (!view.present.contains(node.id)) continue;
     std::lock_guard calling(calling_);
-    std::function<void(const MemberNode&)> call;
+    std::function<void(const MemberNode&, bool without_it)> call;
     {
       std::lock_guard lock(mutex_);
       call = std::exchange(on_waiting_, nullptr);
     }
-    if (call) call(node);
+    if (call) call(node, without_it);
     return;
   }
 }

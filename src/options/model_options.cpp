@@ -314,6 +314,10 @@ void apply_beside_checkpoint(ParsedOptions& parsed, ModelConfig& model) {
     if (parsed.is_given(option) && value_text(c, row) != value_text(of_checkpoint, row))
       ignored.push_back(cat("--", option));
   }
+  if (c.lora_rank == 0) {
+    for (std::string_view option : {"lora_alpha", "lora_rank_stabilised", "lora_targets"})
+      if (parsed.is_given(option)) ignored.push_back(cat("--", option));
+  }
   if (!ignored.empty()) {
     parsed.warnings.push_back(
         cat("ignored, since the checkpoint that is resumed describes the model: ",

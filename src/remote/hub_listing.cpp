@@ -225,7 +225,10 @@ ChosenFiles choose_data_files(std::vector<HubFile> files, const std::string& con
       if (below) deeper.insert(config_of(*below));
       return !below;
     });
-    if (files.empty()) files = std::move(of_split);
+    if (files.empty() && !of_split.empty()) {
+      files = std::move(of_split);
+      keep_usual_config(files, where);
+    }
     if (files.empty()) {
       throw UserError(
           cat("'", where, "' has no configuration '", config, "'",

@@ -135,7 +135,7 @@ void TrainingRun::check_final_model() const {
 void TrainingRun::save_final_model() {
   // The tokenizer as it was when the run began: its files may have gone since.
   auto write = [&](const ParameterSource& weights) {
-    TemporaryDirectory kept(model_directory() += cat(".tokenizer.tmp-", unique_suffix()));
+    TemporaryDirectory kept(model_directory() += cat(".tmp-", unique_suffix()));
     write_attached(kept.path(), attached_);
     ExportOptions options;
     options.dtype = dtype_from_name(config_.dtype);

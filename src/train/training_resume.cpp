@@ -42,6 +42,7 @@ void TrainingRun::resume(fs::path checkpoint, Damaged& damaged) {
                    format("; loading took %.2f s", seconds)));
   to_resume_.reset();
   take_counters(saved);
+  record_.epoch = saved.epoch;
   record_.base_model = base_model_of(saved);
   record_.position = saved.position;
   load_stream_state(checkpoint, saved);
@@ -67,7 +68,6 @@ void TrainingRun::resume(fs::path checkpoint, Damaged& damaged) {
 // What belongs to the weights, but for the place in the data.
 void TrainingRun::take_counters(const RunRecord& saved) {
   record_.step = saved.step;
-  record_.epoch = saved.epoch;
   record_.tokens_seen = saved.tokens_seen;
   record_.skipped_in_a_row = saved.skipped_in_a_row;
   record_.best_validation_loss = saved.best_validation_loss;

@@ -228,7 +228,7 @@ void TrainingRun::train() {
     validate_after_step();
   tell_doing("saving the last checkpoint");
   finish_save();
-  if (!stopping_ || record_.step > first_step_) save(all_tiers());
+  if (!stopping_ || record_.step != first_step_) save(all_tiers());
   finish_save();
   console_.reset();
   finish();

@@ -105,7 +105,10 @@ void TrainingRun::save(uint32_t tiers, std::function<void()> on_failure) {
   }
   if (tiers == 0) return;
   // The best one is worth waiting for.
-  if (!on_failure && skips_busy_save()) return;
+  if (!on_failure && skips_busy_save()) {
+    if (asked_for_) asked_for_ = now + 1;
+    return;
+  }
   tell_doing("saving a checkpoint");
   finish_save();
   record_.schedule = schedule_.state(record_.step);

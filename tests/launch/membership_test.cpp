@@ -238,7 +238,7 @@ TEST_P(MembershipSuite, WhoComesLaterHasAPlaceInTheNextRound) {
   auto all = nodes(2, settings(1, 3));
   expect_one(join_all(all), 0, 2);
   std::atomic<int> told = 0;
-  all[0]->membership->watch([&](const MemberNode& one) {
+  all[0]->membership->watch([&](const MemberNode& one, bool) {
     EXPECT_FALSE(one.host.empty());
     ++told;
   });
