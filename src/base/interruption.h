@@ -86,6 +86,8 @@ class InterruptedBy {
  private:
   const std::atomic<bool>* before_;
 };
+// For InterruptedBy: what has to be done to its end.
+inline const std::atomic<bool> kNeverRequested = false;
 // `work` for another thread, on which it is asked to end as on the one that calls this.
 template <typename Work>
 auto interrupted_as_here(Work work) {

@@ -188,8 +188,6 @@ void leave_out_descriptions(const std::string& name, std::vector<Found>& files) 
   std::erase_if(files, describes);
 }
 
-bool is_pattern(const std::string& name) { return name.find_first_of("*?[") != name.npos; }
-
 // The files that match a pattern; none where it is no pattern, or nothing does. Those of
 // directories that match if no file does.
 std::vector<Found> files_of_pattern(const char* option, const std::string& pattern) {
@@ -352,6 +350,8 @@ std::vector<RemoteEntry> files_of_directory(const char* option, const std::strin
 }
 
 }  // namespace
+
+bool is_pattern(std::string_view name) { return name.find_first_of("*?[") != name.npos; }
 
 DatasetFiles find_dataset_files(const DatasetNames& names, const RemoteOptions& remote) {
   if (!names.dataset.empty() && !names.training_dir.empty()) {

@@ -56,6 +56,9 @@ struct DatasetFiles {
 // file; what remote/source.h reports.
 DatasetFiles find_dataset_files(const DatasetNames& names, const RemoteOptions& remote = {});
 
+// Whether a name is a pattern of files.
+bool is_pattern(std::string_view name);
+
 // As the other ranks of a job are told: what a server lists costs requests.
 std::string to_text(const DatasetFiles& files);
 DatasetFiles dataset_files_from_text(std::string_view text);

@@ -76,8 +76,8 @@ bool is_number(std::string_view text) {
   return text.empty();
 }
 
-// Puts 0.5 for the numbers that may be too large for 64 bits, and for NaN and Infinity, which
-// Python writes: no form of rows has such. Whether there were any.
+// Puts 0.5 for the numbers that may be too large for 64 bits, and {} for NaN and infinity as Python
+// writes them: no form of rows has such. Whether there were any.
 bool replace_unreadable_numbers(std::string& line) {
   bool found = false;
   auto replace = [&](size_t begin, size_t size, std::string_view by) {

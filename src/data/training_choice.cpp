@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "remote/hub_listing.h"
+#include "remote/hub_reference.h"
 #include "remote/source.h"
 
 namespace tessera {
@@ -32,10 +33,9 @@ void warn_of_several_splits(const std::string& name, const std::string& config,
   for (const RemoteEntry& file : files) splits.insert(split_of(file.path));
   splits.erase("");
   if (splits.size() < 2) return;
-  // A name of the hub is hf://datasets/OWNER/NAME, or has a configuration behind that.
   const bool can_choose =
-      config.empty() &&
-      (!is_address(name) || (name.starts_with("hf://") && std::ranges::count(name, '/') == 4));
+      config.empty() && (!is_address(name) ||
+                         (name.starts_with("hf://") && parse_hub_reference(name).config.empty()));
   TESSERA_WARN_ONCE(cat("'", name, "': all of several splits is training data: ",
                         some_of(std::vector(splits.begin(), splits.end())), "; ",
                         can_choose ? cat("--dataset_config_name ", *splits.begin(), " reads one")

@@ -293,7 +293,7 @@ void WorkerGroup::take_proposal() {
   }
   const std::optional<bool> saved = proposal_ ? workers_.front().last.has_saved() : std::nullopt;
   if (saved == true) nodes_.report(*std::exchange(proposal_, std::nullopt));
-  if (saved == false && !std::exchange(tells_, true))
+  if (saved == false && !std::exchange(delay_told_, true))
     TESSERA_WARN(cat(proposal_->text,
                      ", but what the job has learned cannot be saved: it goes on "
                      "with the nodes that it has, until it has saved a checkpoint"));

@@ -109,11 +109,11 @@ class WorkerGroup {
   std::optional<JobEnd> end_, proposal_;  // the second as soon as the step is saved
   bool is_own_ = false, saves_ = false;   // the command: WorkerCommand
   bool failed_ = false, interrupted_ = false, done_ = false;
-  bool asked_ = false;     // this node itself to end
-  bool insisted_ = false;  // more than once
-  bool kills_ = false;     // those that do not end
-  bool tells_ = false;     // that a proposal waits
-  std::string own_end_;    // that workers of this node were asked to, as it reported it
+  bool asked_ = false;       // this node itself to end
+  bool insisted_ = false;    // more than once
+  bool kills_ = false;       // those that do not end
+  bool delay_told_ = false;  // of a proposal that waits
+  std::string own_end_;      // that workers of this node were asked to, as it reported it
   int status_ = 0;
   std::string failure_;
   std::function<void()> on_first_step_;

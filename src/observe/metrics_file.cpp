@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/text.h"
 
@@ -125,9 +126,7 @@ void MetricsFile::stragglers(const StragglerReport& r) {
 
 void MetricsFile::end(const EndReport& r) {
   if (!r.failed || !last_batch_) return;
-  const nlohmann::json why = r.failure;
-  write(*last_batch_,
-        cat(",\"failure\":", why.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)));
+  write(*last_batch_, cat(",\"failure\":", json_quoted(r.failure)));
 }
 
 }  // namespace tessera

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <ctime>
-#include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/process_identity.h"
 #include "base/text.h"
@@ -39,10 +39,6 @@ std::string local_time(const char* pattern) {
   ::localtime_r(&now, &tm);
   char text[32];
   return std::string(text, std::strftime(text, sizeof text, pattern, &tm));
-}
-
-std::string json_text(std::string_view text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 // JSON has no such numbers; wandb writes and reads these.
@@ -96,7 +92,7 @@ void WandbRun::begin(int64_t first_step) {
   append(Record(kHeader, {}));
   ProtobufMessage config;
   for (const auto& [name, value] : options_)
-    config.message(1, item(kConfigKey, name, json_text(value)));
+    config.message(1, item(kConfigKey, name, json_quoted(value)));
   const auto whole = static_cast<uint64_t>(start_seconds_);
   const auto nanoseconds =
       static_cast<uint64_t>((start_seconds_ - static_cast<double>(whole)) * 1e9);

@@ -135,6 +135,13 @@ auto of_options(const Work& work) {
   }
 }
 
+void warn_of_ignored(ParsedOptions& parsed, const std::vector<std::string>& options,
+                     std::string_view description) {
+  if (options.empty()) return;
+  parsed.warnings.push_back(
+      cat("ignored, since ", description, " describes the model: ", join(options, ", ")));
+}
+
 void apply_dropout(const ParsedOptions& parsed, ModelConfig& model) {
   const RunConfig& c = parsed.config;
   if (takes(model, "resid_pdrop"))
@@ -263,10 +270,7 @@ ModelConfig from_description(ParsedOptions& parsed, std::string_view source,
     if (option == source) continue;
     if (parsed.is_given(option)) ignored_options.push_back(cat("--", option));
   }
-  if (!ignored_options.empty()) {
-    parsed.warnings.push_back(
-        cat("ignored, since --", source, " describes the model: ", join(ignored_options, ", ")));
-  }
+  warn_of_ignored(parsed, ignored_options, cat("--", source));
   const RunConfig& c = parsed.config;
   override_with(parsed, "initializer_range", model->initializer_range, c.initializer_range);
   // A shorter window does not make it another model; a longer one that it cannot have is refused.
@@ -318,11 +322,7 @@ void apply_beside_checkpoint(ParsedOptions& parsed, ModelConfig& model) {
     for (std::string_view option : {"lora_alpha", "lora_rank_stabilised", "lora_targets"})
       if (parsed.is_given(option)) ignored.push_back(cat("--", option));
   }
-  if (!ignored.empty()) {
-    parsed.warnings.push_back(
-        cat("ignored, since the checkpoint that is resumed describes the model: ",
-            join(ignored, ", ")));
-  }
+  warn_of_ignored(parsed, ignored, "the checkpoint that is resumed");
   apply_dropout(parsed, model);
   if (c.lora_rank > 0 && c.lora_adapter.empty())
     apply_lora_options(parsed, model);

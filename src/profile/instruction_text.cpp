@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -167,10 +167,6 @@ void InstructionTexts::describe_exchange(const Node& node, const std::string& pl
                  cat(place, ",\"bytes_sent\":", bytes_sent(graph_, node, *communication),
                      ",\"axes\":", json_quoted(graph_.mesh().to_string(communication->axes)),
                      ",\"ranks\":\"", text.ranks, "\""));
-}
-
-std::string json_quoted(std::string_view text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 std::string ranks_text(std::span<const int> ranks) {

@@ -61,7 +61,4 @@ class InstructionTexts {
 // "0-7", "0-56/8" (every eighth), else all of them: "0,1,5".
 std::string ranks_text(std::span<const int> ranks);
 
-// A text as JSON has it, quotes included.
-std::string json_quoted(std::string_view text);
-
 }  // namespace tessera

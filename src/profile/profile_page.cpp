@@ -4,6 +4,7 @@
 #include <limits>
 #include <map>
 
+#include "base/json_text.h"
 #include "base/markup.h"
 #include "base/text.h"
 #include "profile/exchange_arrivals.h"

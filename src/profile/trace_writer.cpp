@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/file.h"
+#include "base/json_text.h"
 #include "base/text.h"
 #include "profile/instruction_text.h"
 

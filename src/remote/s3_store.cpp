@@ -21,8 +21,6 @@ constexpr uint64_t kReadAtOnce = uint64_t{4} << 20;
 constexpr int kBlocksInMemory = 16;  // of an open object, for threads that read at several places
 constexpr int kMaxRounds = 100;
 
-const std::atomic<bool> kNever = false;
-
 std::string etag_of(const HttpResponse& response) {
   const std::string* value = find_header(response.headers, "etag");
   return value ? *value : "";
@@ -138,7 +136,7 @@ S3Upload::~S3Upload() {
   for (auto& sending : sending_) sending.wait();
   if (id_.empty()) return;
   try {
-    InterruptedBy nothing(kNever);
+    InterruptedBy nothing(kNeverRequested);
     store_.abort_upload(name_, id_);
   } catch (const std::exception&) {
     // The next holder of the lock does so.
@@ -159,7 +157,7 @@ void S3Upload::write(const void* data, size_t size) {
 }
 
 void S3Upload::send_part() {
-  InterruptedBy nothing(kNever);
+  InterruptedBy nothing(kNeverRequested);
   if (id_.empty()) {
     // An answer that is lost leaves an upload without parts, which the next lock removes.
     const std::string body =
@@ -173,7 +171,7 @@ void S3Upload::send_part() {
   while (std::ssize(sending_) >= std::max(1, store_.options_.s3.parts_at_once)) take_oldest();
   const size_t number = etags_.size() + sending_.size() + 1;
   auto send = [this, number, part = std::exchange(part_, {})] {
-    InterruptedBy own(kNever);
+    InterruptedBy own(kNeverRequested);
     const S3Store::Call call{
         .method = "PUT",
         .name = name_,
@@ -194,7 +192,7 @@ void S3Upload::take_oldest() {
 }
 
 void S3Upload::commit() {
-  InterruptedBy nothing(kNever);
+  InterruptedBy nothing(kNeverRequested);
   if (id_.empty()) return store_.write(name_, part_);
   if (!part_.empty()) send_part();
   while (!sending_.empty()) take_oldest();

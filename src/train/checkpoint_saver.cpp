@@ -38,8 +38,7 @@ void CheckpointSaver::start(std::vector<Destination> destinations, CheckpointCon
   auto save = [this, destinations = std::move(destinations), content = std::move(content),
                copied = std::move(copied)]() mutable {
     // What is asked to end ends with a checkpoint, wherever that goes.
-    static const std::atomic<bool> kNever = false;
-    InterruptedBy nothing(kNever);
+    InterruptedBy nothing(kNeverRequested);
     std::span<std::byte> staged(staging_.data(), static_cast<size_t>(staging_.bytes()));
     Manifest manifest;
     if (is_beside_training()) {

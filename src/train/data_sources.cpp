@@ -35,7 +35,7 @@ DatasetFiles token_files(const fs::path& directory) {
 // What is called neither as a file nor as what is on a server has been looked for in both places.
 void require_named(const RunConfig& config, const std::string& name) {
   std::error_code ignored;
-  if (fs::path(name).has_extension() || name.find_first_of("*?[") != name.npos) return;
+  if (fs::path(name).has_extension() || is_pattern(name)) return;
   if (is_remote_name(name) || fs::exists(name, ignored)) return;
   throw UserError(cat("--dataset: cannot read '", name,
                       "': there is no such file or directory, nor --dataset_dir's '",

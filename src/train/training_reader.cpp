@@ -127,45 +127,53 @@ void TrainingRun::require_all_read() const {
 }
 
 bool TrainingRun::fetch(std::vector<Batch>& batches) {
-  static const std::atomic<bool> kNever{false};
   batches.resize(static_cast<size_t>(config_.gradient_accumulation_steps));
   reading_seconds_ = 0;
-  if (stream_) stream_->keep();
+  if (!stream_) return fetch_samples(batches);
+  stream_->keep();
+  const bool any = fetch_windows(batches);
+  if (stopping_) stream_->take_back();
+  return any;
+}
+
+TrainingRun::BatchesRead TrainingRun::read(std::vector<Batch>& batches) {
+  const double begin = monotonic_seconds();
+  BatchesRead done;
+  const auto read_all = [&] {
+    for (; done.count < batches.size() && reader_->next(batches[done.count]); ++done.count)
+      done.samples += batches[done.count].samples;
+    if (stream_ && done.samples == 0) check_interruption();
+  };
+  if (reading_may_end()) {
+    done.stops = !try_reading(read_all);
+  } else {
+    InterruptedBy never(kNeverRequested);
+    read_all();
+  }
+  reading_seconds_ += monotonic_seconds() - begin;
+  return done;
+}
+
+bool TrainingRun::fetch_samples(std::vector<Batch>& batches) {
+  const int64_t position = reader_->position();
+  const BatchesRead done = read(batches);
+  fetched_samples_ = reader_->position() - position;
+  batches.resize(done.count);
+  stopping_ = reading_may_end() && device_.control
+                  ? device_.control->any("whether the data can be read", done.stops)
+                  : done.stops;
+  return !stopping_ && done.count > 0;
+}
+
+bool TrainingRun::fetch_windows(std::vector<Batch>& batches) {
+  const bool first = record_.step == 0;
   const int64_t passes = stream_passes_;
   bool looked = false;
   for (;;) {
-    const double begin = monotonic_seconds();
-    const int64_t position = reader_->position();
-    size_t count = 0;
-    int64_t samples = 0;
-    const auto read = [&] {
-      for (; count < batches.size() && reader_->next(batches[count]); ++count)
-        samples += batches[count].samples;
-      if (stream_ && samples == 0) check_interruption();
-    };
-    bool stops = false;
-    if (reading_may_end()) {
-      stops = !try_reading(read);
-    } else {
-      InterruptedBy never(kNever);
-      read();
-    }
-    reading_seconds_ += monotonic_seconds() - begin;
-    const bool all_done = stream_ && !agree_on_stream(samples, stops);
-    if (!stream_) {
-      fetched_samples_ = reader_->position() - position;
-      batches.resize(count);
-      stopping_ = reading_may_end() && device_.control
-                      ? device_.control->any("whether the data can be read", stops)
-                      : stops;
-    }
-    if (stopping_) {
-      if (stream_) stream_->take_back();
-      return false;
-    }
-    if (!stream_) return count > 0;
+    const BatchesRead done = read(batches);
+    const bool all_done = !agree_on_stream(done.samples, done.stops);
+    if (stopping_) return false;
     if (fetched_samples_ > 0) return true;
-    const bool first = record_.step == 0;
     if (first && !all_done && rank() == 0 && !std::exchange(looked, true)) {
       const std::string why = missing_answers_of_stream(data_, config_);
       if (!why.empty()) TESSERA_WARN(cat("No token of the stream was learned yet.", why));
@@ -179,7 +187,6 @@ bool TrainingRun::fetch(std::vector<Batch>& batches) {
       reading_error_ += first ? cat("is empty.", missing_answers_of_stream(data_, config_))
                               : "has no more tokens to learn";
       stopping_ = true;
-      stream_->take_back();
       return false;
     }
     if (all_done) {

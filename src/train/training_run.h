@@ -190,6 +190,15 @@ class TrainingRun {
   // The batches of the next step; false where the data has ended, or where a rank is asked to end
   // before it has them or cannot read them: then the run is stopping.
   bool fetch(std::vector<Batch>& batches);
+  // The same of data whose length is known, and of a stream.
+  bool fetch_samples(std::vector<Batch>& batches);
+  bool fetch_windows(std::vector<Batch>& batches);
+  struct BatchesRead {
+    size_t count = 0;
+    int64_t samples = 0;
+    bool stops = false;  // try_reading() was cut short
+  };
+  BatchesRead read(std::vector<Batch>& batches);
   // Of all ranks' lanes: the epoch, the sum of the `samples` that each has read, and whether one of
   // them `stops`; false where all lanes have ended.
   bool agree_on_stream(int64_t samples, bool stops = false);

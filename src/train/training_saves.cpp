@@ -106,7 +106,7 @@ void TrainingRun::save(uint32_t tiers, std::function<void()> on_failure) {
   if (tiers == 0) return;
   // The best one is worth waiting for.
   if (!on_failure && skips_busy_save()) {
-    if (asked_for_) asked_for_ = now + 1;
+    if (asked_for_) asked_for_ = now + 1;  // not in each step until then
     return;
   }
   tell_doing("saving a checkpoint");

@@ -43,13 +43,16 @@ TEST(HubReference, ShortNames) {
   EXPECT_FALSE(find_dataset_name("/a/b"));
 }
 
-std::vector<std::string> chosen(std::initializer_list<const char*> paths,
-                                const std::string& config = "") {
+ChosenFiles choose(std::initializer_list<const char*> paths, const std::string& config = "") {
   std::vector<HubFile> files;
   for (const char* path : paths) files.push_back({path, 1, "", ""});
+  return choose_data_files(files, config, "o/n");
+}
+
+std::vector<std::string> chosen(std::initializer_list<const char*> paths,
+                                const std::string& config = "") {
   std::vector<std::string> names;
-  for (const HubFile& file : choose_data_files(files, config, "o/n").files)
-    names.push_back(file.path);
+  for (const HubFile& file : choose(paths, config).files) names.push_back(file.path);
   return names;
 }
 
@@ -94,26 +97,22 @@ TEST(DataFiles, ADirectoryIsAConfigurationWhereNoDataAreOutsideOfThem) {
   EXPECT_EQ(chosen(many, "data").size(), 2u);
   EXPECT_EQ(chosen(many, "CC-2014"), Names{"data/CC-2014/0.parquet"});
   EXPECT_EQ(chosen(many, "sample/10BT"), Names{"sample/10BT/0.parquet"});
-  std::vector<HubFile> files;
-  for (const char* path : many) files.push_back({path, 1, "", ""});
-  const ChosenFiles samples = choose_data_files(files, "sample", "o/n");
+  const ChosenFiles samples = choose(many, "sample");
   EXPECT_EQ(samples.files.size(), 2u);
   ASSERT_EQ(samples.warnings.size(), 1u);
   EXPECT_EQ(samples.warnings[0],
             "'o/n': all that is in 'sample' is read as one data set, of the directories 100BT, "
             "10BT; --dataset_config_name sample/100BT reads one");
-  EXPECT_EQ(choose_data_files(files, "sample/10BT", "o/n").warnings, Names{});
+  EXPECT_EQ(choose(many, "sample/10BT").warnings, Names{});
 }
 
 TEST(DataFiles, WhatIsOfAnotherKindIsNamed) {
   // As TinyStories is.
-  std::vector<HubFile> files;
-  for (const char* path : {"Tiny-train.txt", "Tiny-valid.txt", "data/train-00000-of-00001.parquet"})
-    files.push_back({path, 1, "", ""});
-  const ChosenFiles chosen = choose_data_files(files, "", "o/n");
-  EXPECT_EQ(chosen.files.size(), 1u);
-  ASSERT_EQ(chosen.warnings.size(), 1u);
-  EXPECT_EQ(chosen.warnings[0],
+  const ChosenFiles some =
+      choose({"Tiny-train.txt", "Tiny-valid.txt", "data/train-00000-of-00001.parquet"});
+  EXPECT_EQ(some.files.size(), 1u);
+  ASSERT_EQ(some.warnings.size(), 1u);
+  EXPECT_EQ(some.warnings[0],
             "'o/n': its Parquet files are read, and 2 of other kinds are left out, the first: "
             "'Tiny-train.txt'; fetch them and give their path to read them");
 }
@@ -129,6 +128,12 @@ TEST(DataFiles, SplitsAreToldByTheirNames) {
                                                 "data/train_sft-00000-of-00001.parquet"};
   EXPECT_EQ(chosen(many, "train_sft"), Names{"data/train_sft-00000-of-00001.parquet"});
   expect_contains(user_error([&] { chosen(many, "train"); }), "has no configuration 'train'");
+  // Not of all configurations together.
+  expect_contains(
+      user_error([] {
+        chosen({"en/train-00000-of-00001.json", "fr/train-00000-of-00001.json"}, "train");
+      }),
+      "has several configurations: name one of en, fr");
 }
 
 TEST(HubListing, WhatItRefuses) {
