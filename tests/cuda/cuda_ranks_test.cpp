@@ -253,7 +253,6 @@ TEST_F(CudaRanksTest, EndWithARankThatFailsWhileTheyRecord) {
   });
   expect_contains(error, "rank 1 failed: the disk is full");
   EXPECT_EQ(graph_launches(), 0);
-  findings();  // lanes of what was recorded were not joined
 }
 
 // A rank that is well, as far as the control plane knows, and does not come to an exchange.
