@@ -86,9 +86,10 @@ function(tessera_library folder)
   target_link_libraries(tessera_${folder} PRIVATE ${ARG_LIBRARIES})
 endfunction()
 
-set(TESSERA_TEST_TIMEOUT 300)  # seconds
+# Seconds: what only a test that hangs takes, on any machine.
+set(TESSERA_TEST_TIMEOUT 900)
 if(TESSERA_SANITIZE)
-  set(TESSERA_TEST_TIMEOUT 600)
+  set(TESSERA_TEST_TIMEOUT 1800)
 endif()
 
 # tessera_test(<name> SOURCES <files> [SEPARATE <files>] DEPENDS <folders> [LABELS <labels>] [TIMEOUT <seconds>]

@@ -69,7 +69,7 @@ class LaunchScripts(unittest.TestCase):
         environment["PATH"] = path or f"{self.bin}:{environment['PATH']}"
         environment.update(variables)
         done = subprocess.run([str(w) for w in words], env=environment, cwd=self.folder, stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100)
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600)
         self.assertEqual(done.returncode, status, f"{words}: {done.stdout[-3000:]}")
         return done.stdout
 

@@ -36,7 +36,7 @@ inline std::string threads_of(pid_t pid) {
 // Waits for the end of a child: its exit status, or 128 + n if signal n ended it. One that takes
 // longer than all children of tests do fails the test, which says where it was, and is killed.
 inline int wait_for_end(pid_t child, const std::string& name) {
-  constexpr int kLimitSeconds = 100;
+  constexpr int kLimitSeconds = 300;
   int handle = static_cast<int>(::syscall(SYS_pidfd_open, child, 0));
   pollfd ended{handle, POLLIN, 0};
   if (handle >= 0 && ::poll(&ended, 1, kLimitSeconds * 1000) == 0) {

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <ctime>
 
-#include "base/clock.h"
 #include "base/text.h"
 #include "plan/plan.h"
 #include "programs/programs.h"
@@ -11,12 +11,15 @@
 namespace tessera {
 namespace {
 
+// Of the processor: a busy machine counts for nothing.
+double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
+
 void plan_and_verify(const std::string& name, const Graph& graph) {
-  double start = monotonic_seconds();
+  double start = cpu_seconds();
   Plan plan = make_plan(graph, std::vector<int64_t>(graph.nodes().size(), 0));
-  double planned = monotonic_seconds();
+  double planned = cpu_seconds();
   verify_plan(graph, plan);
-  double verified = monotonic_seconds();
+  double verified = cpu_seconds();
   std::printf("%s: %zu nodes, planned in %.2f s, verified in %.2f s: %s\n", name.c_str(),
               graph.nodes().size(), planned - start, verified - planned,
               describe(graph, plan).c_str());
@@ -32,9 +35,9 @@ TEST(FullSize, Llama70bIsPlannedInSeconds) {
   ProgramOptions options;
   options.length = 4096;
   options.accumulates = true;
-  double start = monotonic_seconds();
+  double start = cpu_seconds();
   Programs programs = build_programs(model_builder(config), options);
-  double built = monotonic_seconds() - start;
+  double built = cpu_seconds() - start;
   std::printf("programs built in %.2f s\n", built);
   for (const PassTiming& t : programs.timings)
     std::printf("  %s %.3f s\n", t.pass.c_str(), t.seconds);
@@ -46,10 +49,10 @@ TEST(FullSize, Llama70bIsPlannedInSeconds) {
 
   options.residency.share_numerator = 1;
   options.residency.regather = options.residency.offload = true;
-  start = monotonic_seconds();
+  start = cpu_seconds();
   Programs small = build_programs(model_builder(config), options);
-  std::printf("recomputed and offloaded: programs built in %.2f s\n", monotonic_seconds() - start);
-  EXPECT_LT(monotonic_seconds() - start, 10);
+  std::printf("recomputed and offloaded: programs built in %.2f s\n", cpu_seconds() - start);
+  EXPECT_LT(cpu_seconds() - start, 10);
   plan_and_verify("accumulate", small.accumulate);
 }
 

@@ -9,11 +9,11 @@
 
 namespace tessera {
 
-// A connection to a server of this host that is given up after ten seconds.
+// A connection to a server of this host that is given up after a hundred seconds.
 class LoopbackConnection {
  public:
   explicit LoopbackConnection(int port) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    const timeval patience{10, 0};
+    const timeval patience{100, 0};
     ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     ::setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
     sockaddr_in address{};
