@@ -6,6 +6,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <set>
 
 #include "base/error.h"
 #include "base/exit_status.h"
@@ -31,8 +32,12 @@ using Variables = std::vector<std::pair<std::string, std::string>>;
 
 const char* environment(const char* name) { return std::getenv(name); }
 
-// So often nodes may fail to meet after they have found a round, one time after the other.
-constexpr int kMeetings = 3;
+// So often the same nodes may fail to meet after they have found a round, one time after the other.
+constexpr int kMeetings = 4;
+// So often a newcomer may not reach the store of a round. Then the others meet without it: until
+// then it lets them begin the next round, for it may be as much out of their reach.
+constexpr int kUnreached = 2;
+constexpr std::chrono::seconds kLetOthersBegin{2};
 
 // Between the end of one attempt and the next: what made an attempt fail may pass.
 constexpr std::chrono::milliseconds kFirstPause{500}, kLongestPause{30'000};
@@ -117,7 +122,6 @@ class Agent {
     signals_.let_through(false);
     Membership::LastRound last;
     bool failed_without_newcomer = false;
-    int not_met = 0;
     while (true) {
       std::optional<Round> round;
       try {
@@ -137,22 +141,11 @@ class Agent {
         nodes.expect_newcomers(
             options_.min_nodes, is_known_,
             last.counts && failed_without_newcomer && round->restarts < options_.max_restarts);
-      std::optional<NodePlace> place;
-      try {
-        const auto all_there = [&] { rounds.membership().require_all_of(*round); };
-        nodes.connect(all_there);
-        place = nodes.join([&] {
-          all_there();
-          return is_interrupted();
-        });
-        not_met = 0;
-      } catch (const CommError& error) {
-        if (++not_met == kMeetings) throw;
-        TESSERA_WARN(cat("round ", round->number, " did not come about: ", error.what()));
+      std::optional<NodePlace> place = meet(rounds, *round, nodes);
+      if (!place) {
         last = {};
         continue;
       }
-      if (!place) continue;  // interrupted
       place->may_leave = options_.is_elastic() && !rounds.is_needed();
       auto [end, status] = attempt_of_round(rounds, *round, nodes, *place, options);
       nodes.leave();
@@ -183,6 +176,44 @@ class Agent {
     }
   }
 
+  // No value where the round did not come about, or this node was asked to end. CommError: there is
+  // no sense in another one.
+  std::optional<NodePlace> meet(JobRounds& rounds, const Round& round, NodeGroup& nodes) {
+    const auto should_stop = [&] {
+      rounds.membership().require_all_of(round);
+      return is_interrupted();
+    };
+    bool reached = false;
+    try {
+      nodes.connect([&] {
+        if (should_stop()) throw CommError("interrupted");
+      });
+      reached = true;
+      auto place = nodes.join(should_stop);
+      not_met_ = not_reached_ = 0;
+      return place;
+    } catch (const CommError& error) {
+      if (asked_to_end_) return std::nullopt;
+      std::set<std::string> ids;
+      std::vector<std::string> names;
+      for (const MemberNode& node : round.nodes) {
+        names.push_back(cat(names.size(), " on ", node.host));
+        ids.insert(node.id);
+      }
+      not_met_ = ids == std::exchange(not_met_by_, ids) ? not_met_ + 1 : 1;
+      if (round.node_rank > 0) not_reached_ = reached || is_known_ ? 0 : not_reached_ + 1;
+      if (not_reached_ == kUnreached)
+        throw CommError(cat("this node leaves the others, as it did not reach the store of ",
+                            kUnreached, " rounds; that of round ", round.number, " is at ",
+                            to_string(round.store), ", node ", names[0], ": ", error.what()));
+      if (not_met_ == kMeetings) throw;
+      TESSERA_WARN(cat("round ", round.number, " of nodes ", join(names, ", "),
+                       " did not come about: ", error.what()));
+      if (not_reached_ > 0) pause(kLetOthersBegin);
+      return std::nullopt;
+    }
+  }
+
   std::pair<JobEnd, int> attempt_of_round(JobRounds& rounds, const Round& round, NodeGroup& nodes,
                                           const NodePlace& place, const RunOptions& options) {
     struct Watch {
@@ -190,11 +221,12 @@ class Agent {
       Membership& membership;
     } watch{rounds.membership()};
     if (round.node_rank == 0) {
-      watch.membership.watch([&nodes](const MemberNode& node, bool without_it) {
+      watch.membership.watch([&nodes](const MemberNode* node, bool without_it) {
+        if (!node) return nodes.propose(std::nullopt);
         JobEnd end{JobEnd::Kind::kRegroup, kInterruptedStatus, true,
                    cat(without_it ? "others have gone on without this node, among them "
                                   : "a node has come, ",
-                       node.host)};
+                       node->host)};
         // What others train already is not this node's to save.
         without_it ? nodes.report(end) : nodes.propose(std::move(end));
       });
@@ -236,16 +268,20 @@ class Agent {
         std::chrono::milliseconds(static_cast<int64_t>(options_.join_timeout * 1000)));
   }
 
-  // A signal that asks for the end ends the pause, too: the nodes hear of it where they meet.
   void wait_to_restart(int attempt) {
-    auto pause = pause_before(attempt);
+    const auto longest = pause_before(attempt);
     TESSERA_INFO(cat("Restart ", attempt, " of at most ", options_.max_restarts, " in ",
-                     format("%.1f", static_cast<double>(pause.count()) / 1000), " s"));
-    auto until = std::chrono::steady_clock::now() + pause;
+                     format("%.1f", static_cast<double>(longest.count()) / 1000), " s"));
+    pause(longest);
+  }
+
+  // A signal that asks for the end ends the pause, too: the nodes hear of it where they meet.
+  void pause(std::chrono::milliseconds longest) {
+    auto until = std::chrono::steady_clock::now() + longest;
     while (!asked_to_end_ && std::chrono::steady_clock::now() < until) {
       pollfd signal{signals_.fd(), POLLIN, 0};
       ::poll(&signal, 1, poll_timeout(until));
-      asked_to_end_ = is_interrupted();
+      is_interrupted();
     }
   }
 
@@ -321,11 +357,9 @@ class Agent {
   }
 
   bool is_interrupted() {
-    if (asked_to_end_) return true;
-    while (int signal = signals_.next()) {
-      if (signal != SIGCHLD && signal != SIGTSTP && signal != SIGUSR2) return true;
-    }
-    return false;
+    for (int signal = 0; !asked_to_end_ && (signal = signals_.next()) != 0;)
+      asked_to_end_ = signal != SIGCHLD && signal != SIGTSTP && signal != SIGUSR2;
+    return asked_to_end_;
   }
 
   RunOptions options_;
@@ -340,7 +374,10 @@ class Agent {
   std::chrono::steady_clock::time_point ended_at_;
   bool asked_to_end_ = false;
   bool is_known_ = false;  // NodeRecord::is_known
-  ProcessGuard guard_;     // before anything that has threads
+  // Rounds that did not come about, one behind the other, and who was in the last of them.
+  int not_met_ = 0, not_reached_ = 0;
+  std::set<std::string> not_met_by_;
+  ProcessGuard guard_;  // before anything that has threads
   AgentSignals signals_;
 };
 

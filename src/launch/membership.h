@@ -78,9 +78,11 @@ class Membership {
   void require_all_of(const Round& round);
 
   // From a thread, until the next join() or watch(nullptr), behind which no call is under way:
-  // calls `on_waiting` once when another node has come that there is a place for, or when nodes
-  // that this one cannot reach have gone on without it. For one node of the round.
-  void watch(std::function<void(const MemberNode&, bool without_it)> on_waiting);
+  // `on_waiting` is called when another node has come that there is a place for, without a node
+  // when all such nodes are gone again, and once, as the last call, when nodes that this one cannot
+  // reach have gone on without it. For one node of the round.
+  using OnWaiting = std::function<void(const MemberNode* node, bool without_it)>;
+  void watch(OnWaiting on_waiting);
 
   // The job has ended: nobody begins another round. Not an error when the store is out of reach.
   void close(const JobEnd& end);
@@ -135,7 +137,8 @@ class Membership {
   std::condition_variable wake_;
   bool stop_ = false;
   std::optional<Round> last_;  // that this node was in
-  std::function<void(const MemberNode&, bool without_it)> on_waiting_;
+  OnWaiting on_waiting_;
+  bool told_waiting_ = false;  // the last call had a node
 };
 
 }  // namespace tessera

@@ -31,10 +31,11 @@ std::string one_line(const std::string& end) {
 
 }  // namespace
 
-void Membership::watch(std::function<void(const MemberNode&, bool without_it)> on_waiting) {
+void Membership::watch(OnWaiting on_waiting) {
   std::lock_guard calling(calling_);
   std::lock_guard lock(mutex_);
   on_waiting_ = std::move(on_waiting);
+  told_waiting_ = false;
 }
 
 void Membership::keep_alive_loop() {
@@ -88,17 +89,18 @@ void Membership::look_for_waiting() {
   } else if (static_cast<int>(view.state->members.size()) >= settings_.max_nodes) {
     return;
   }
-  for (const MemberNode& node : reasons) {
-    if (!view.present.contains(node.id)) continue;
-    std::lock_guard calling(calling_);
-    std::function<void(const MemberNode&, bool without_it)> call;
-    {
-      std::lock_guard lock(mutex_);
-      call = std::exchange(on_waiting_, nullptr);
-    }
-    if (call) call(node, without_it);
-    return;
+  const auto node = std::ranges::find_if(
+      reasons, [&](const MemberNode& one) { return view.present.contains(one.id); });
+  const bool any = node != reasons.end();
+  std::lock_guard calling(calling_);
+  OnWaiting call;
+  {
+    std::lock_guard lock(mutex_);
+    if (without_it ? !any : any == told_waiting_) return;
+    told_waiting_ = any;
+    call = without_it ? std::exchange(on_waiting_, nullptr) : on_waiting_;
   }
+  if (call) call(any ? &*node : nullptr, without_it);
 }
 
 void Membership::close(const JobEnd& end) {

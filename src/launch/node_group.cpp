@@ -26,6 +26,14 @@ milliseconds seconds(double count) { return milliseconds(static_cast<int64_t>(co
 
 std::string place_of(int node, const NodeRecord& record) { return cat(node, " on ", record.host); }
 
+// There once the agent of that identity has ended.
+std::string gone_key(const std::string& agent) { return cat("agent/gone/", agent); }
+
+// Holds the identity of the agent that has the place.
+std::string claim_key(int attempt, int node, int turn) {
+  return cat("agent/", attempt, "/claim/", node, "/", turn);
+}
+
 }  // namespace
 
 NodeGroup::NodeGroup(const RunOptions& options, std::string token)
@@ -44,11 +52,13 @@ NodeGroup::~NodeGroup() { close_attempt(); }
 
 void NodeGroup::connect(const std::function<void()>& while_waiting) {
   store_ = job_store_.connect(while_waiting);
+  // Ahead of any claim: whenever this agent is killed, what it has is free again.
+  if (options_.nnodes > 1) store_->set_at_end(gone_key(id_), host_name());
 }
 
 std::string NodeGroup::job_id() {
-  if (store_->add("agent/job_id/claim", 1) == 1) store_->set("agent/job_id", random_id());
-  return store_->get("agent/job_id", longest_silence(options_));
+  store_->replace("agent/job_id", std::nullopt, random_id());
+  return store_->find("agent/job_id").value();
 }
 
 std::string NodeGroup::key(std::string_view name) const {
@@ -57,15 +67,11 @@ std::string NodeGroup::key(std::string_view name) const {
 
 // A place that nobody has, or one whose node is gone before the nodes have met.
 std::optional<NodeGroup::Claim> NodeGroup::claim(int attempt, int node) {
-  auto key = [&](std::string_view name, int turn) {
-    return cat("agent/", attempt, "/", name, "/", node, "/", turn);
-  };
   for (int turn = 1;; ++turn) {
-    if (store_->add(key("claim", turn), 1) == 1) {
-      if (options_.nnodes > 1) store_->set_at_end(key("gone", turn), host_name());
-      return Claim{attempt, node, turn};
-    }
-    if (!store_->find(key("gone", turn)) || store_->find(cat("agent/", attempt, "/met")))
+    const std::string claim = claim_key(attempt, node, turn);
+    if (store_->replace(claim, std::nullopt, id_)) return Claim{attempt, node, turn};
+    if (!store_->find(gone_key(store_->find(claim).value_or(""))) ||
+        store_->find(cat("agent/", attempt, "/met")))
       return std::nullopt;
   }
 }
@@ -293,7 +299,8 @@ std::optional<JobEnd> NodeGroup::find_gone_node(Store& store) {
 }
 
 bool NodeGroup::is_gone(Store& store, int node, const NodeRecord& record) const {
-  return store.find(key(cat("gone/", node, "/", record.turn))).has_value();
+  const auto agent = store.find(claim_key(attempt_, node, record.turn));
+  return agent && store.find(gone_key(*agent));
 }
 
 bool NodeGroup::has_ended(int node) {
@@ -358,7 +365,7 @@ JobEnd NodeGroup::blame(JobEnd end) {
   return end;
 }
 
-void NodeGroup::propose(JobEnd end) {
+void NodeGroup::propose(std::optional<JobEnd> end) {
   {
     std::lock_guard lock(mutex_);
     proposal_ = std::move(end);
@@ -366,11 +373,11 @@ void NodeGroup::propose(JobEnd end) {
   ::eventfd_write(notice_.get(), 1);
 }
 
-std::optional<JobEnd> NodeGroup::take_proposal() {
+std::optional<JobEnd> NodeGroup::proposal() {
   eventfd_t ignored;
   ::eventfd_read(notice_.get(), &ignored);
   std::lock_guard lock(mutex_);
-  return std::exchange(proposal_, std::nullopt);
+  return proposal_;
 }
 
 void NodeGroup::report_done() {

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/process_identity.h"
 #include "comm/tcp_store.h"
 #include "launch/job_end.h"
 #include "launch/job_store.h"
@@ -76,10 +77,10 @@ class NodeGroup {
   bool are_all_known() const;
   // All workers of this node are done; the last node to say so ends the attempt.
   void report_done();
-  // From any thread, for who runs the attempt: it could end so. `notice` is readable then, and not
-  // any more when that was taken: end() is to be looked at behind it.
-  void propose(JobEnd end);
-  std::optional<JobEnd> take_proposal();
+  // From any thread, for who runs the attempt: it could end so, or need not any more. `notice` is
+  // readable then, and not any more when that was looked at: end() is to be looked at behind it.
+  void propose(std::optional<JobEnd> end);
+  std::optional<JobEnd> proposal();
   // Ends the attempt, unless somebody was first; nobody hears of it when the store is gone. A
   // failure here after another node's agent has ended is that node's.
   void report(const JobEnd& end);
@@ -116,8 +117,9 @@ class NodeGroup {
   std::string key(std::string_view name) const;
 
   const RunOptions& options_;
-  std::optional<Claim> kept_;  // by keep_place()
-  int least_known_ = 0;        // 0: newcomers are like others
+  const std::string id_ = random_id();  // of this agent
+  std::optional<Claim> kept_;           // by keep_place()
+  int least_known_ = 0;                 // 0: newcomers are like others
   bool is_known_ = false, retries_ = false;
   std::atomic<bool> has_first_step_ = false;
   JobStore job_store_;

@@ -38,6 +38,9 @@ constexpr milliseconds kFailureGrace = std::chrono::seconds(15);
 constexpr milliseconds kSaveGrace = std::chrono::minutes(10);
 // After a second Ctrl-C, at which `train` ends at once.
 constexpr milliseconds kInsistedGrace = std::chrono::seconds(2);
+// Until a request to save that was not answered is sent again: a signal that comes while another
+// one of its number is pending is lost.
+constexpr milliseconds kAskToSaveAgain = std::chrono::seconds(5);
 // For one that a signal ends to be gone.
 constexpr milliseconds kDying = std::chrono::seconds(5);
 
@@ -198,7 +201,8 @@ void WorkerGroup::wait_for_events() {
     polls.push_back({worker.out->fd(), POLLIN, 0});
     polls.push_back({worker.err->fd(), POLLIN, 0});
   }
-  const TimePoint next = std::min(kill_at_.value_or(TimePoint::max()), warnings_.next());
+  const TimePoint next = std::min(
+      {kill_at_.value_or(TimePoint::max()), ask_at_.value_or(TimePoint::max()), warnings_.next()});
   ::poll(polls.data(), polls.size(), next < TimePoint::max() ? poll_timeout(next) : -1);
   for (Worker& worker : workers_) {
     worker.out->relay();
@@ -284,19 +288,33 @@ void WorkerGroup::take_news() {
 // What the ranks have learned is safe first: were they ended, and could not save then, it would be
 // lost, and nothing has failed. On the node of rank 0.
 void WorkerGroup::take_proposal() {
-  if (auto proposed = nodes_.take_proposal()) {
-    const Worker& first = workers_.front();
+  const std::optional<JobEnd> proposed = nodes_.proposal();
+  if (regroups_) return;
+  Worker& first = workers_.front();
+  std::optional<bool> saved;
+  if (proposed && !proposal_) {
+    delay_told_ = false;
+    first.last.forget_answer();
+    ask_at_ = steady_clock::now();
     if (!saves_ || first.pid == 0 || !first.last.has_first_step() || is_ignored(SIGUSR2))
-      return nodes_.report(*proposed);
-    proposal_ = std::move(proposed);
-    send_save_request(first.pid);
+      saved = true;
+  } else if (!proposed && proposal_) {
+    TESSERA_INFO(cat(proposal_->text, ", and is gone again: the job goes on as it is"));
   }
-  const std::optional<bool> saved = proposal_ ? workers_.front().last.has_saved() : std::nullopt;
-  if (saved == true) nodes_.report(*std::exchange(proposal_, std::nullopt));
-  if (saved == false && !std::exchange(delay_told_, true))
+  proposal_ = proposed;
+  if (!saved && proposal_) saved = first.last.has_saved();
+  if (saved || !proposal_ || first.pid == 0) ask_at_.reset();
+  if (saved == true) {
+    regroups_ = true;
+    nodes_.report(*proposal_);
+  } else if (saved == false && !std::exchange(delay_told_, true)) {
     TESSERA_WARN(cat(proposal_->text,
                      ", but what the job has learned cannot be saved: it goes on "
                      "with the nodes that it has, until it has saved a checkpoint"));
+  } else if (ask_at_ && steady_clock::now() >= *ask_at_) {
+    send_save_request(first.pid);
+    ask_at_ = steady_clock::now() + kAskToSaveAgain;
+  }
 }
 
 void WorkerGroup::take_end() {

@@ -105,6 +105,7 @@ class WorkerGroup {
   std::map<int, RankEnd> ends_;
   RepeatedWarnings warnings_;
   std::optional<TimePoint> kill_at_;
+  std::optional<TimePoint> ask_at_;  // to save, once more
   TimePoint ended_at_{};
   std::optional<JobEnd> end_, proposal_;  // the second as soon as the step is saved
   bool is_own_ = false, saves_ = false;   // the command: WorkerCommand
@@ -113,6 +114,7 @@ class WorkerGroup {
   bool insisted_ = false;    // more than once
   bool kills_ = false;       // those that do not end
   bool delay_told_ = false;  // of a proposal that waits
+  bool regroups_ = false;    // as was proposed
   std::string own_end_;      // that workers of this node were asked to, as it reported it
   int status_ = 0;
   std::string failure_;

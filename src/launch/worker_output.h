@@ -16,8 +16,10 @@ class LastLines {
   const std::deque<std::string>& lines() const { return lines_; }
   // Whether a line was kFirstStepDone.
   bool has_first_step() const { return has_first_step_; }
-  // Whether the last answer to a request to save was kSavedAsAsked; none: there was none.
+  // Whether the last answer to a request to save was kSavedAsAsked; none: there was none since the
+  // last call of forget_answer().
   std::optional<bool> has_saved() const { return has_saved_; }
+  void forget_answer() { has_saved_.reset(); }
 
  private:
   bool has_first_step_ = false;

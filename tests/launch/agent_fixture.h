@@ -79,9 +79,9 @@ class AgentTest : public testing::Test {
 
   Result run(const Words& words) { return finish(start(words)); }
 
-  // Waits until the file holds the text, 20 seconds at most; the text of the file.
+  // Waits until the file holds the text, a minute at most; the text of the file.
   std::string wait_for(const std::string& file, const std::string& text) const {
-    for (int i = 0; i < 4'000; ++i) {
+    for (int i = 0; i < 12'000; ++i) {
       std::string content = std::filesystem::exists(path(file)) ? read_file(path(file)) : "";
       if (content.find(text) != std::string::npos) return content;
       std::this_thread::sleep_for(std::chrono::milliseconds(5));

@@ -56,6 +56,14 @@ class Elastic : public AgentTest, public testing::WithParamInterface<std::string
     return first;
   }
 
+  // The environment of an agent that reaches the rendezvous alone.
+  std::string reached() const {
+    std::string ports = cat("LAUNCH_REACHES=,", port_, ",");
+    for (size_t i = 0; etcd_ && i < etcd_->endpoints().size(); ++i)
+      ports += cat(etcd_->endpoints()[i].port, ",");
+    return ports;
+  }
+
   // Until an agent's worker has begun a round of so many.
   void wait_for_round(const std::string& tag, int world, int round) const {
     wait_for(tag + ".out", cat("/", world, " round ", round, " "));
@@ -224,6 +232,40 @@ TEST_P(Elastic, ANewcomerWaitsForTheCheckpointThatIsSavedForIt) {
   expect_contains(read_file(path("a.err")), "a node has come, ");
 }
 
+// As one does that comes while the rank has not yet taken the signal of another.
+TEST_P(Elastic, ARequestToSaveThatIsLostIsSentAgain) {
+  const Words words = job("1:2") + Words{"train", "--checkpoint_dir", "c", "on_term", "143"} +
+                      Words{"print", "%RANK/%WORLD_SIZE round %TESSERA_ATTEMPT %PID"} +
+                      Words{"attempt", "0", "error", "First step done", "lose_request", "on_save"} +
+                      Words{"error", "lost", "hang", "end"};
+  pid_t a = start_first(words);
+  wait_for("a.err", "First step done");
+  pid_t b = start(words, "b");
+  wait_for("a.err", "lost");
+  wait_for("a.err", "cannot be saved: it goes on with the nodes that it has");
+  ::kill(number_behind(read_file(path("a.out")), "round 0 "), SIGUSR2);  // there is room again
+  for (const char* tag : {"a", "b"}) wait_for_round(tag, 2, 1);
+  for (pid_t agent : {a, b}) EXPECT_EQ(finish(agent).status, 0);
+}
+
+TEST_P(Elastic, NoRoundBeginsForANewcomerThatHasGoneAgain) {
+  const Words words = job("1:2") + Words{"train", "--checkpoint_dir", "c", "on_term", "143"} +
+                      Words{"on_save", "print", "%RANK/%WORLD_SIZE round %TESSERA_ATTEMPT %PID"} +
+                      Words{"attempt", "0", "error", "First step done", "hang", "end"};
+  pid_t a = start_first(words);
+  wait_for("a.err", "First step done");
+  pid_t b = start(words, "b");
+  wait_for("a.err", "cannot be saved: it goes on with the nodes that it has");
+  ::kill(b, SIGTERM);
+  EXPECT_EQ(finish(b).status, 143);
+  wait_for("a.err", "is gone again");
+  ::kill(number_behind(read_file(path("a.out")), "round 0 "), SIGUSR2);  // there is room again
+  wait_for("a.err", "[rank 0] Saved as asked");
+  pid_t c = start(words, "c");
+  for (const char* tag : {"a", "c"}) wait_for_round(tag, 2, 1);
+  for (pid_t agent : {a, c}) EXPECT_EQ(finish(agent).status, 0);
+}
+
 // The other one has failed without it, and does so once more.
 TEST_P(Elastic, ANewcomerIsNotToBlameForWhatFailedBefore) {
   const Words job_words = job("1:2") + Words{"--max_restarts=3", "train", "on_term", "143"};
@@ -241,6 +283,47 @@ TEST_P(Elastic, ANewcomerIsNotToBlameForWhatFailedBefore) {
   EXPECT_EQ(result.status, 0) << result.err;
   expect_contains(result.err, "Restart 3 of at most 3");
   expect_lacks(result.err, "it goes on without that node");
+}
+
+TEST_P(Elastic, ANewcomerThatDoesNotReachTheOthersLeaves) {
+  const Words words = job("1:3", "timeout=10") + Words{"train", "on_term", "143", "print"} +
+                      Words{"%RANK/%WORLD_SIZE round %TESSERA_ATTEMPT %PID"} +
+                      Words{"error", "First step done", "hang"};
+  const pid_t a = start_first(words), b = start(words, "b");
+  for (const char* tag : {"a", "b"}) wait_for_round(tag, 2, 0);
+  const Result c = finish(start(words, "c", {reached()}));
+  EXPECT_EQ(c.status, 1);
+  expect_contains(c.err, "this node leaves the others, as it did not reach the store of 2 rounds");
+  for (const char* tag : {"a", "b"}) {
+    const std::string warning = wait_for(cat(tag, ".err"), "round 1 of nodes 0 on ");
+    expect_contains(warning, " did not come about: ");
+  }
+  // Both train again, in the same round.
+  std::string last[2];
+  for (int i = 0; i < 12'000 && (last[0].empty() || last[0] != last[1]); ++i) {
+    std::this_thread::sleep_for(5ms);
+    for (size_t node = 0; node < 2; ++node) {
+      const std::string out = read_file(path(node == 0 ? "a.out" : "b.out"));
+      const size_t begin = out.rfind("/2 round "), end = out.find_last_of(' ');
+      last[node] = end > begin ? out.substr(begin, end - begin) : "";
+      if (last[node] == "/2 round 0") last[node] = "";
+    }
+  }
+  EXPECT_EQ(last[0], last[1]);
+  EXPECT_FALSE(last[0].empty());
+  for (pid_t agent : {a, b}) ::kill(agent, SIGTERM);
+  for (pid_t agent : {a, b}) EXPECT_EQ(finish(agent).status, 143);
+}
+
+TEST_P(Elastic, NodesAreAskedToEndWhileTheyMeet) {
+  const Words words = job("1:3", "last_call_timeout=60") + Words{"train", "on_term", "143", "hang"};
+  const pid_t a = start_first(words), b = start(words, "b"), c = start(words, "c", {reached()});
+  for (const char* tag : {"a", "b"}) wait_for(cat(tag, ".err"), "Waiting for nodes at ");
+  wait_for("c.err", "no store answered at ");
+  for (pid_t agent : {b, c, a}) {
+    ::kill(agent, SIGTERM);
+    EXPECT_EQ(finish(agent).status, 143);
+  }
 }
 
 TEST_P(Elastic, TheFirstNodeIsKilled) {

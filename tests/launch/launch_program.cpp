@@ -4,11 +4,16 @@
 //   sleep MS, exit CODE, raise SIGNAL, hang
 //   on_term CODE             SIGTERM prints "saved" and exits so;   ignore_term
 //   on_save                  is asked to save: cannot the first time, then can
+//   lose_request             waits for the first request to save, of which nothing is heard again
 //   child                    starts a process that ignores SIGTERM and never ends
 //   rank R, attempt A        the words up to its `end` are for that rank or attempt only
 // Options (--threads N) are printed.
+#include <netinet/in.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -18,6 +23,34 @@
 
 #include "base/error.h"
 #include "launch/agent.h"
+
+// In place of the system's: with LAUNCH_REACHES=",PORT,PORT," nothing else answers, as behind a
+// firewall.
+extern "C" int connect(int socket, const sockaddr* address, socklen_t size) {
+  const char* reached = std::getenv("LAUNCH_REACHES");
+  int type = 0;
+  socklen_t type_size = sizeof type;
+  ::getsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &type_size);
+  if (reached && type == SOCK_STREAM && address->sa_family == AF_INET) {
+    sockaddr_in place{};
+    std::memcpy(&place, address, sizeof place);
+    const std::string port = "," + std::to_string(ntohs(place.sin_port)) + ",";
+    if (!std::strstr(reached, port.c_str())) {
+      errno = EHOSTUNREACH;
+      return -1;
+    }
+  }
+  return static_cast<int>(::syscall(SYS_connect, socket, address, size));
+}
+
+// In place of the system's: with LAUNCH_SENDS=N the process is killed ahead of the one behind the
+// first N.
+extern "C" ssize_t send(int socket, const void* bytes, size_t size, int flags) {
+  static std::atomic<int> done{0};
+  const char* sends = std::getenv("LAUNCH_SENDS");
+  if (sends && done++ >= std::atoi(sends)) std::raise(SIGKILL);
+  return ::sendto(socket, bytes, size, flags, nullptr, 0);
+}
 
 namespace {
 
@@ -88,6 +121,12 @@ int work(const std::vector<std::string>& words) {
       sigemptyset(&set);
       sigaddset(&set, SIGUSR2);
       ::sigprocmask(SIG_UNBLOCK, &set, nullptr);  // as a rank that takes its signals
+    } else if (word == "lose_request") {
+      sigset_t set;
+      sigemptyset(&set);
+      sigaddset(&set, SIGUSR2);  // blocked in ranks that have just started
+      int taken = 0;
+      ::sigwait(&set, &taken);
     } else if (word == "ignore_term") {
       std::signal(SIGTERM, SIG_IGN);
     } else if (word == "child") {

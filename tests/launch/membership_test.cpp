@@ -238,14 +238,27 @@ TEST_P(MembershipSuite, WhoComesLaterHasAPlaceInTheNextRound) {
   auto all = nodes(2, settings(1, 3));
   expect_one(join_all(all), 0, 2);
   std::atomic<int> told = 0;
-  all[0]->membership->watch([&](const MemberNode& one, bool) {
-    EXPECT_FALSE(one.host.empty());
+  all[0]->membership->watch([&](const MemberNode* one, bool) {
+    // There is one, it is gone again, and another one comes.
+    EXPECT_EQ(one != nullptr, told != 1);
+    EXPECT_FALSE(one && one->host.empty());
     ++told;
   });
+  const auto wait_until_told = [&](int times) {
+    for (int i = 0; i < 6'000 && told < times; ++i) std::this_thread::sleep_for(10ms);
+    EXPECT_EQ(told, times);
+  };
+  {
+    auto gone = node(settings(1, 3));
+    auto waiting = gone->join();
+    wait_until_told(1);
+    gone->stop = true;
+    EXPECT_EQ(waiting.get().number, -1);
+  }
+  wait_until_told(2);
   all.push_back(node(settings(1, 3)));
   auto late = all[2]->join();
-  for (int i = 0; i < 500 && told == 0; ++i) std::this_thread::sleep_for(10ms);
-  EXPECT_EQ(told, 1);
+  wait_until_told(3);
   auto first = all[0]->join(), second = all[1]->join();
   expect_one({first.get(), second.get(), late.get()}, 1, 3);
 }

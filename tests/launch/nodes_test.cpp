@@ -278,6 +278,23 @@ TEST_F(Nodes, ANodeThatGoesWhileNodesMeetIsReplaced) {
   }
 }
 
+TEST_F(Nodes, OneThatIsKilledAtAnyMomentKeepsNoPlace) {
+  const Words words =
+      c10d(3) + Words{"--rdzv_conf=join_timeout=120", "train", "print", "rank %RANK"};
+  const pid_t a = start(words, "a");
+  wait_for_server();
+  for (int sends = 0; sends < 24; ++sends) {
+    const Result killed = finish(start(words, "killed", {cat("LAUNCH_SENDS=", sends)}));
+    ASSERT_EQ(killed.status, 128 + SIGKILL) << killed.err;
+  }
+  const pid_t b = start(words, "b"), c = start(words, "c");
+  for (pid_t agent : {b, c}) {
+    const Result result = finish(agent);
+    ASSERT_EQ(result.status, 0) << result.err;
+  }
+  EXPECT_EQ(finish(a).status, 0);
+}
+
 TEST_F(Nodes, SaysWhoIsMissing) {
   // The limit is more than one of the two may be late by.
   Words words = c10d(3) + Words{"--rdzv_conf=join_timeout=8", "train"};
