@@ -164,8 +164,9 @@ bool says_disk_is_full(std::string_view error) {
   return error.ends_with(std::strerror(ENOSPC)) || error.ends_with(std::strerror(EDQUOT));
 }
 
-// Of a save that found no room on the disk: whether what was to go behind it has gone ahead of it.
-// One at least stays, and the best one, which is not given up before there is another.
+// Of a save that found no room on the disk: whether what was to go behind it has gone ahead of it,
+// or with the last save of a run the oldest one. One at least stays, and the best one, which is not
+// given up before there is another.
 bool make_room(const fs::path& directory, const CheckpointContent& content,
                const Retention& retention, const CheckpointGroup& group,
                const std::function<void()>& check, std::string_view error) {
@@ -174,11 +175,16 @@ bool make_room(const fs::path& directory, const CheckpointContent& content,
   const std::vector<std::string> removed = together(group, [&]() -> std::string {
     if (group.rank != group.first_here) return "";
     const fs::path final = directory / name;
-    const int64_t others = retention.num_kept - (is_stored(final) ? 0 : 1);
+    int64_t others = retention.num_kept - (is_stored(final) ? 0 : 1);
     try {
       if (check) check();
-      const std::string names =
-          join(remove_old_checkpoints(final, content.origin.run, others, retention.also), "', '");
+      auto remove = [&](int64_t kept) {
+        return join(remove_old_checkpoints(final, content.origin.run, kept, retention.also),
+                    "', '");
+      };
+      std::string names = remove(others);
+      others = std::min<int64_t>(others, std::ssize(list_checkpoints(directory)));
+      while (names.empty() && retention.last && others > 1) names = remove(--others);
       if (!names.empty())
         TESSERA_WARN(cat(error, "; removed '", names, "' in '", directory.string(),
                          "' to make room, and it is tried once more"));
@@ -258,14 +264,15 @@ fs::path save_checkpoint(const fs::path& directory, const CheckpointContent& con
                          const Retention& retention, const CheckpointGroup& group,
                          const std::function<void()>& check) {
   TESSERA_CHECK(retention.num_kept >= 0);
-  try {
-    return try_to_save(directory, content, retention, group, check);
-  } catch (const UserError& error) {
-    if (!says_disk_is_full(error.what()) ||
-        !make_room(directory, content, retention, group, check, error.what()))
-      throw;
+  while (true) {
+    try {
+      return try_to_save(directory, content, retention, group, check);
+    } catch (const UserError& error) {
+      if (!says_disk_is_full(error.what()) ||
+          !make_room(directory, content, retention, group, check, error.what()))
+        throw;
+    }
   }
-  return try_to_save(directory, content, retention, group, check);
 }
 
 }  // namespace tessera

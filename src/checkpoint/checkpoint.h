@@ -47,9 +47,11 @@ struct StateBox {
 
 // Which older checkpoints of a model type stay when one has been written.
 struct Retention {
-  Retention(int64_t newest = 0, std::string best = "") : num_kept(newest), also(std::move(best)) {}
+  Retention(int64_t newest = 0, std::string best = "", bool is_last = false)
+      : num_kept(newest), also(std::move(best)), last(is_last) {}
   int64_t num_kept;  // the newest so many complete ones; 0: all
   std::string also;  // and, beside them, the one of this name
+  bool last;         // of its run: on a full disk fewer stay, so that it finds room
 };
 
 // What goes into a checkpoint, of this process.

@@ -214,7 +214,10 @@ void TrainingRun::train() {
     if (announced_tiers_ != 0) finish_steps(0);
     const uint32_t due = last ? 0 : by_steps | std::exchange(announced_tiers_, 0);
     if (validates) validate_after_step();
-    if (due != 0 && !stopping_) save(due);
+    if (due != 0 && !stopping_) {
+      save(due);
+      stopping_ = stop_requested();
+    }
     finish_save_if_done();
   }
   finish_steps(0);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/interruption.h"
 #include "base/log.h"
 #include "base/process_identity.h"
 #include "base/save_request.h"
@@ -47,16 +48,20 @@ uint32_t TrainingRun::due_by_time() {
 
 // One that fails is tried again, as long as it takes: the agent goes by the answer.
 bool TrainingRun::due_as_asked() {
-  if (take_save_request()) asked_for_ = monotonic_seconds();
+  // Who asks does so again until there is an answer.
+  if (take_save_request() && !(saving_ && saving_->asked)) asked_for_ = monotonic_seconds();
   if (!asked_for_ || monotonic_seconds() < *asked_for_) return false;
   if (tiers_.empty()) answer_who_asked(true);  // nothing is saved anyway
   return !tiers_.empty();
 }
 
 void TrainingRun::answer_who_asked(bool saved) {
+  take_save_request();  // one that came meanwhile has this answer, too
   if (saved) asked_for_.reset();
   if (stopping_ || record_.step >= total_steps_) return;  // the run ends by itself
   log_line(LogLevel::kInfo, __FILE__, __LINE__, saved ? kSavedAsAsked : kNotSavedAsAsked, true);
+  // Who asked ends the run now: with another step it would be saved once more.
+  if (saved && saver_ && !saver_->is_beside_training()) interrupted_soon();
 }
 
 bool TrainingRun::goes_on_in_place() const {
@@ -127,6 +132,7 @@ void TrainingRun::save(uint32_t tiers, std::function<void()> on_failure) {
   // While updates are being skipped nothing is removed: the last good checkpoint may be the next to
   // go.
   const bool good = record_.skipped_in_a_row == 0;
+  const bool last = stopping_ || record_.step >= total_steps_;
   std::vector<CheckpointSaver::Destination> destinations;
   for (size_t t = 0; t < tiers_.size(); ++t) {
     if ((tiers >> t & 1) == 0) continue;
@@ -134,7 +140,7 @@ void TrainingRun::save(uint32_t tiers, std::function<void()> on_failure) {
     TESSERA_INFO(cat("Writing checkpoint to ", tier.options.directory, "/",
                      checkpoint_name(content.model_type, record_.step), "."));
     destinations.push_back({tier.options.directory,
-                            {good ? tier.options.num_kept : 0, record_.best_checkpoint},
+                            {good ? tier.options.num_kept : 0, record_.best_checkpoint, last},
                             [lock = tier.lock.get()] {
                               if (lock) lock->require_held();
                             },

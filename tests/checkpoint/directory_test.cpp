@@ -173,6 +173,22 @@ TEST(FullDisk, WhatWasToGoBehindASaveGoesAheadOfIt) {
   EXPECT_NO_THROW(CheckpointReader{scratch / "llama-40steps"});
 }
 
+// Else what the run has learned since is lost.
+TEST(FullDisk, TheLastSaveOfARunTakesTheRoomOfOthers) {
+  struct Case {
+    size_t room;
+    Names left;
+  };
+  for (const Case& one : {Case{3, {"llama-20steps", "llama-30steps", "llama-40steps"}},
+                          Case{2, {"llama-30steps", "llama-40steps"}}}) {
+    ScratchDirectory scratch;
+    for (int64_t step : {10, 20, 30}) save(scratch.path(), step, 0, "llama", "{}", kRun);
+    save_on_full_disk(scratch.path(), 40, {1'000'000'000, "", true}, one.room);
+    EXPECT_EQ(names_in(scratch.path()), one.left);
+    EXPECT_NO_THROW(CheckpointReader{scratch / "llama-40steps"});
+  }
+}
+
 // The newest, the best and what was to stay anyway.
 TEST(FullDisk, MakesNoRoomOfWhatStays) {
   struct Case {
@@ -190,6 +206,9 @@ TEST(FullDisk, MakesNoRoomOfWhatStays) {
            Case{30, {3}, 3, all},                   // another one of its step is there
            Case{40, {2, "llama-10steps"}, 1, {"llama-10steps", "llama-30steps"}},
            Case{40, {2}, 1, {"llama-30steps"}},  // and there is still no room
+           Case{40, {5, "", true}, 1, {"llama-30steps"}},
+           Case{40, {0, "", true}, 3, all},
+           Case{40, {5, "llama-20steps", true}, 2, {"llama-20steps", "llama-30steps"}},
        }) {
     ScratchDirectory scratch;
     for (int64_t step : {10, 20, 30}) save(scratch.path(), step, 0, "llama", "{}", kRun);

@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include "base/interruption.h"
+#include "base/log.h"
 #include "base/save_request.h"
 #include "tests/checkpoint/save_boxes.h"
 #include "tests/checkpoint/whole_state.h"
@@ -370,6 +372,38 @@ TEST_F(ResumeTest, ACheckpointThatIsAskedForIsSavedAndSaid) {
   request_save();
   EXPECT_EQ(lines_with(train(config).log, std::string(kSavedAsAsked)).size(), 1u)
       << "nobody is kept waiting";
+}
+
+// As who asks does until there is an answer.
+TEST_F(ResumeTest, ACheckpointThatIsAskedForTwiceIsSavedOnce) {
+  for (const char* beside : {"off", "on"}) {
+    RunConfig config = options(4);
+    config.async_checkpoint = beside;
+    config.checkpoint_dir = {path(beside)};
+    int written = 0;
+    set_log_listener([&](LogLevel, std::string_view line) {
+      if (line.starts_with("Writing checkpoint") && ++written == 1) request_save();
+    });
+    request_save();
+    const RunTrace trace = train(config);
+    set_log_listener({});
+    EXPECT_EQ(written, 2) << trace.log;  // and the last one
+    EXPECT_FALSE(take_save_request());
+  }
+}
+
+TEST_F(ResumeTest, ACheckpointThatIsAskedForAheadOfTheEndIsTheLastOne) {
+  RunConfig config = options(40);
+  config.async_checkpoint = "off";
+  set_log_listener([](LogLevel, std::string_view line) {
+    if (line == kSavedAsAsked) request_interruption();
+  });
+  request_save();
+  const RunTrace trace = train(config);
+  set_log_listener({});
+  clear_interruption();
+  EXPECT_EQ(trace.end, RunEnd::kInterrupted);
+  EXPECT_EQ(checkpoints(), std::set<std::string>{"llama_v2-1steps"});
 }
 
 TEST_F(ResumeTest, MetricsThatCannotBeWrittenDoNotEndTheRun) {
