@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/open_files.h"
 #include "base/process_identity.h"
 #include "base/text.h"
 
@@ -23,7 +24,7 @@ namespace {
 constexpr size_t kAlignment = 4096, kBlock = size_t{4} << 20;
 
 [[noreturn]] void fail(const char* action, const std::filesystem::path& path) {
-  throw UserError(cat("cannot ", action, " '", path.string(), "': ", std::strerror(errno)));
+  throw UserError(cat("cannot ", action, " '", path.string(), "': ", open_error_text(errno)));
 }
 
 int open_for_reading(const std::filesystem::path& path, struct stat* info) {

@@ -1,4 +1,7 @@
 #pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
 
 namespace tessera {
 
@@ -7,5 +10,11 @@ namespace tessera {
 void raise_open_files_limit();
 // As it was before that. Between fork and exec too: system calls alone.
 void restore_open_files_limit();
+
+// What an errno says and, of EMFILE and ENFILE, which limit was reached and who can raise it.
+std::string open_error_text(int error);
+// UserError "to WORK takes ..." where this process may not have so many open beside those that are;
+// its advice is of twice as many.
+void require_open_files(uint64_t more, std::string_view work);
 
 }  // namespace tessera

@@ -15,6 +15,7 @@
 #include <memory>
 
 #include "base/log.h"
+#include "base/open_files.h"
 #include "base/parse_number.h"
 #include "base/text.h"
 
@@ -97,8 +98,7 @@ int try_connect(const FileDescriptor& socket, const addrinfo& address, Deadline 
 
 void check_descriptors(int error) {
   if (error != EMFILE && error != ENFILE) return;
-  throw DescriptorsError(
-      cat("no descriptor is left for a connection (", std::strerror(error), "): raise ulimit -n"));
+  throw DescriptorsError(cat("no descriptor is left for a connection: ", open_error_text(error)));
 }
 
 [[noreturn]] void throw_lost(int error) {

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/open_files.h"
 #include "base/process_identity.h"
 #include "base/text.h"
 
@@ -27,7 +28,7 @@ SpillFile::~SpillFile() {
 
 void SpillFile::fail(const char* action) const {
   throw UserError(
-      cat("cannot ", action, " a file beside '", beside_.string(), "': ", std::strerror(errno)));
+      cat("cannot ", action, " a file beside '", beside_.string(), "': ", open_error_text(errno)));
 }
 
 void SpillFile::append(const void* data, size_t size) {

@@ -1,7 +1,6 @@
 #include "launch/worker_group.h"
 
 #include <poll.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,9 +9,6 @@
 #include <bit>
 #include <csignal>
 #include <cstring>
-#include <filesystem>
-#include <iterator>
-#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -20,6 +16,7 @@
 #include "base/file.h"
 #include "base/interruption.h"
 #include "base/log.h"
+#include "base/open_files.h"
 #include "base/process_identity.h"
 #include "base/save_request.h"
 #include "base/terminal_text.h"
@@ -28,7 +25,6 @@
 namespace tessera {
 namespace {
 
-namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
@@ -53,21 +49,14 @@ std::string describe(int code, int signal) {
 
 // Two pipes and the files of each worker; the last one's start takes the other ends of its own, and
 // both of a third.
-void require_descriptors(const RunOptions& options) {
-  constexpr int kWhileStarting = 3;  // and what counts those that are open
-  std::error_code none_left;
-  const fs::directory_iterator open("/proc/self/fd", none_left), end;
-  auto needed = static_cast<rlim_t>(std::distance(open, end) + kWhileStarting);
+uint64_t descriptors_of(const RunOptions& options) {
+  constexpr uint64_t kWhileStarting = 4;
+  uint64_t needed = kWhileStarting;
   for (int local = 0; local < options.nproc_per_node; ++local) {
     const int files = options.redirects.of(local) | options.tee.of(local);
-    needed += static_cast<rlim_t>(2 + std::popcount(static_cast<unsigned>(files)));
+    needed += 2 + static_cast<uint64_t>(std::popcount(static_cast<unsigned>(files)));
   }
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || needed <= limit.rlim_cur) return;
-  throw UserError(cat("to start ", options.nproc_per_node, " workers takes ", needed,
-                      " open files, and this process may have ", limit.rlim_cur,
-                      ": raise that, also for their connections, with `ulimit -n ",
-                      std::bit_ceil(2 * needed), "`"));
+  return needed;
 }
 
 bool is_stopped(pid_t child) {
@@ -127,7 +116,7 @@ WorkerGroup::~WorkerGroup() {
 
 void WorkerGroup::start(const WorkerCommand& command,
                         std::vector<std::pair<std::string, std::string>> variables) {
-  require_descriptors(options_);
+  require_open_files(descriptors_of(options_), cat("start ", options_.nproc_per_node, " workers"));
   std::string folder = options_.log_dir;
   if (!folder.empty()) {
     std::string id = options_.rdzv_id;

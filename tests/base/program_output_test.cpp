@@ -38,7 +38,7 @@ TEST(ProgramOutput, SaysWhatToDoWhereTooManyFilesAreOpen) {
       message_of<DeviceError>([] { program_output({"true"}, seconds(20)); });
   ::setrlimit(RLIMIT_NOFILE, &before);
   EXPECT_EQ(message,
-            "no pipe: Too many open files: this process may have 3; raise that with `ulimit -n`");
+            "no pipe: Too many open files: this process may have 3: raise that with `ulimit -n 4`");
 }
 
 TEST(ProgramOutput, MoreThanAMebibyteIsReadAndDropped) {
