@@ -33,11 +33,9 @@ bool ControlInbox::put(int from, std::string_view bytes, uint64_t missing) {
 std::optional<ControlInbox::Letter> ControlInbox::take(int from, const std::string& tag,
                                                        std::chrono::milliseconds time,
                                                        TimePoint& heard) {
-  // By the system's clock: see Health::wait_failed.
-  auto end = std::chrono::system_clock::now() + time;
   std::unique_lock lock(mutex_);
   std::deque<Letter>& letters = senders_[static_cast<size_t>(from)].letters[tag];
-  arrived_.wait_until(lock, end, [&] {
+  arrived_.wait_for(lock, time, [&] {
     bool whole = !letters.empty() && letters.front().missing == 0;
     return whole || health_.failed() || health_.has_left(from);
   });

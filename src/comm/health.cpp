@@ -71,9 +71,7 @@ void Health::check() const {
 
 bool Health::wait_failed(std::chrono::milliseconds time) const {
   std::unique_lock lock(mutex_);
-  // By the system's clock: ThreadSanitizer of g++ 12 does not know pthread_cond_clockwait.
-  return changed_.wait_until(lock, std::chrono::system_clock::now() + time,
-                             [&] { return failed(); });
+  return changed_.wait_for(lock, time, [&] { return failed(); });
 }
 
 void Health::leave(int rank) {
@@ -86,7 +84,7 @@ void Health::leave(int rank) {
 
 void Health::wait_left(const std::vector<int>& ranks, std::chrono::milliseconds time) const {
   std::unique_lock lock(mutex_);
-  changed_.wait_until(lock, std::chrono::system_clock::now() + time, [&] {
+  changed_.wait_for(lock, time, [&] {
     return failed() ||
            std::all_of(ranks.begin(), ranks.end(), [&](int rank) { return has_left(rank); });
   });

@@ -109,8 +109,7 @@ PeerMesh::Message PeerMesh::receive(int rank, Kind kind, uint64_t number) {
   Health::Wait waiting(health_, rank_, rank);
   std::unique_lock lock(mutex_);
   auto key = std::make_tuple(rank, kind, number);
-  // By the system's clock: see Health::wait_failed.
-  auto end = std::chrono::system_clock::now() + deadline_;
+  auto end = Clock::now() + deadline_;
   while (true) {
     auto it = mailbox_.find(key);
     if (it != mailbox_.end()) {
@@ -134,8 +133,7 @@ std::optional<Health::Waiting> PeerMesh::ask_waits_for(int rank) {
   if (!try_send(rank, Kind::kAsk, number, "")) return std::nullopt;
   auto key = std::make_tuple(rank, Kind::kAnswer, number);
   std::unique_lock lock(mutex_);
-  arrived_.wait_until(lock, std::chrono::system_clock::now() + kAnswerTime,
-                      [&] { return mailbox_.contains(key) || health_.failed(); });
+  arrived_.wait_for(lock, kAnswerTime, [&] { return mailbox_.contains(key) || health_.failed(); });
   auto answer = mailbox_.extract(key);
   if (answer.empty()) return std::nullopt;
   const std::string& text = answer.mapped().payload;

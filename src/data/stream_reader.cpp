@@ -201,9 +201,8 @@ void StreamReader::fill(Ahead& ahead, size_t thread) {
 bool StreamReader::next(Batch& batch) {
   std::unique_lock lock(mutex_);
   depth_ = std::ranges::count_if(ahead_, [](const auto& ahead) { return ahead->left == 0; });
-  // By the system's clock: see Health::wait_failed.
-  while (!changed_.wait_until(lock, std::chrono::system_clock::now() + kInterruptionTick,
-                              [&] { return ahead_.front()->left == 0 || failure_; }))
+  while (!changed_.wait_for(lock, kInterruptionTick,
+                            [&] { return ahead_.front()->left == 0 || failure_; }))
     check_interruption();
   if (ahead_.front()->left != 0) std::rethrow_exception(failure_);
   std::unique_ptr<Ahead> ready = std::move(ahead_.front());
