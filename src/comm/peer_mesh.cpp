@@ -167,8 +167,12 @@ void PeerMesh::loop() {
       entries[i + 1].events = static_cast<short>(unsent ? POLLIN | POLLOUT : POLLIN);
     }
     if (::poll(entries.data(), entries.size(), poll_timeout(std::min(next_word, last))) < 0) {
-      if (errno != EINTR) return;
-      continue;
+      const int error = errno;
+      if (error == EINTR) continue;
+      // Nothing would come in any more, and nobody would know.
+      if (!ending_)
+        health_.fail(cat("rank ", rank_, " cannot watch its connections: ", std::strerror(error)));
+      return;
     }
     eventfd_t events;
     if (entries[0].revents) ::eventfd_read(wake_.get(), &events);

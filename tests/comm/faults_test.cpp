@@ -1,5 +1,6 @@
 // What the other ranks see when one dies, stops, fails, leaves or never comes.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <csignal>
@@ -9,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/thread_stacks.h"
 #include "comm/connect.h"
 #include "comm/peer_sockets.h"
 #include "tests/base/child_process.h"
@@ -67,6 +69,20 @@ TEST_P(FaultsOfProcesses, StoppedRankIsSeenAtTheDeadline) {
   expect_all_say(results, 1, "rank 1 did not answer rank ");
   expect_all_say(results, 1, " within 1.5 s");
   expect_all_say(results, 1, "loss (all_reduce in group world");
+}
+
+TEST_P(FaultsOfProcesses, ARankThatCannotWatchItsConnectionsIsNamedAtOnce) {
+  if (has_sanitizer()) GTEST_SKIP() << "the sanitizer takes descriptors to look at an exception";
+  auto results = run_ranks(job(3), [](Communicator& communicator) {
+    sum(communicator, communicator.world(), "start");
+    // poll() takes no more entries than files may be open.
+    rlimit limit{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    if (communicator.rank() == 1) limit.rlim_cur = 2;
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+    for (;;) sum(communicator, communicator.world(), "loss");
+  });
+  expect_all_say(results, -1, "rank 1 cannot watch its connections: Invalid argument");
 }
 
 TEST_P(Faults, ReportedFailureReachesRanksInOtherGroups) {
