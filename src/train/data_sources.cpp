@@ -1,5 +1,6 @@
 // Where the data of a job are: from options to files.
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 #include "base/hub_name.h"
@@ -157,6 +158,18 @@ std::vector<DataSource> find_data_sources(const RunConfig& config) {
   return sources;
 }
 
+bool hold_out_files(double fraction, DataSource& source) {
+  auto& training = source.files.training;
+  const auto count = static_cast<double>(training.size());
+  if (fraction <= 0 || training.size() < 2) return false;
+  const auto held_out = std::min(training.size() - 1,
+                                 static_cast<size_t>(std::max(1.0, std::ceil(fraction * count))));
+  source.files.validation.assign(training.end() - static_cast<std::ptrdiff_t>(held_out),
+                                 training.end());
+  training.resize(training.size() - held_out);
+  return true;
+}
+
 int64_t reading_bytes(const RunConfig& config, const std::vector<DataSource>& sources) {
   int64_t bytes = 0;  // a lane has a file of each open
   for (const DataSource& source : sources)
@@ -166,7 +179,13 @@ int64_t reading_bytes(const RunConfig& config, const std::vector<DataSource>& so
 
 int64_t reading_bytes_here(const RunConfig& config) {
   try {
-    return names_are_remote(config) ? 0 : reading_bytes(config, find_data_sources(config));
+    if (names_are_remote(config)) return 0;
+    std::vector<DataSource> sources = find_data_sources(config);
+    const bool has_validation = std::ranges::any_of(sources, [](const DataSource& source) {
+      return !source.files.validation.empty() || !source.prepared_validation.empty();
+    });
+    if (!has_validation && !sources.empty()) hold_out_files(config.validation_fraction, sources[0]);
+    return reading_bytes(config, sources);
   } catch (const UserError&) {
     return 0;
   }

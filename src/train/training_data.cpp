@@ -1,7 +1,6 @@
 #include "train/training_data.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -70,21 +69,6 @@ void copy_ids(const Record& record, TokenDocument& out) {
   out.ids = record.ids;
   for (size_t i = 0; i < record.labels.size(); ++i)
     out.learned.push_back(record.labels[i] != kIgnoreIndex);
-}
-
-// Holds out the last files of a stream: of documents that nobody has counted there is no last part.
-void hold_out_files(double fraction, DataSource& source) {
-  auto& training = source.files.training;
-  const auto count = static_cast<double>(training.size());
-  if (fraction <= 0 || training.size() < 2) {
-    TESSERA_INFO("Nothing is held out of the stream; give --validation_dataset to validate");
-    return;
-  }
-  const auto held_out = std::min(training.size() - 1,
-                                 static_cast<size_t>(std::max(1.0, std::ceil(fraction * count))));
-  source.files.validation.assign(training.end() - static_cast<std::ptrdiff_t>(held_out),
-                                 training.end());
-  training.resize(training.size() - held_out);
 }
 
 StreamSettings stream_settings(const RunConfig& config, const TrainingData& data,
@@ -180,7 +164,8 @@ TrainingData prepare_training_data(const RunConfig& config, std::vector<DataSour
   }
   const bool streams = reads_streams(config, data.sources, kinds);
   if (streams && held_out.empty() && prepared_validation.empty() && !data.sources.empty()) {
-    hold_out_files(config.validation_fraction, data.sources[0]);
+    if (!hold_out_files(config.validation_fraction, data.sources[0]))
+      TESSERA_INFO("Nothing is held out of the stream; give --validation_dataset to validate");
     held_out = data.sources[0].files.validation;
   } else {
     keep_fast_validation(config, held_out);

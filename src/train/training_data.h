@@ -74,6 +74,9 @@ bool is_tokenizer_there(const RunConfig& config);
 // are looked for (--use_synthetic_data, .bin). What a server lists costs requests: where
 // `names_are_remote`, one rank asks and tells the others by these texts.
 std::vector<DataSource> find_data_sources(const RunConfig& config);
+// Holds out the last --validation_fraction of the files of a stream that has none to validate on:
+// of documents that nobody has counted there is no last part. False where there are too few.
+bool hold_out_files(double fraction, DataSource& source);
 // Bytes that a lane of a stream takes to read them (data/document_reader.h).
 int64_t reading_bytes(const RunConfig& config, const std::vector<DataSource>& sources);
 // The same before there is a job: none of data on servers, or that cannot be read here.

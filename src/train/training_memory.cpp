@@ -1,4 +1,6 @@
 // What a training run may take of its host, held against what it plans.
+#include <utility>
+
 #include "base/log.h"
 #include "planning/host_memory.h"
 #include "planning/plan_search.h"
@@ -144,7 +146,8 @@ void TrainingRun::check_memory() {
   saves_beside_training_ = staging > 0;
   if (!shortage) return;
   if (config_.memory) {
-    if (rank() == 0) TESSERA_WARN(cat(shortage->text, "; going on, as --memory is given"));
+    if (rank() == 0 && !std::exchange(warned_of_shortage_, true))
+      TESSERA_WARN(cat(shortage->text, "; going on, as --memory is given"));
     return;
   }
   const bool must_stage = may_stage && config_.async_checkpoint == "on";

@@ -336,6 +336,7 @@ class TrainingRun {
   };
   std::optional<Saving> saving_;  // started and not finished
   bool saves_beside_training_ = false;
+  bool warned_of_shortage_ = false;
   uint32_t announced_tiers_ = 0;  // that rank 0 found to be due by time
   // Of rank 0, from when on there is to be a checkpoint that was asked for; none: no answer is due.
   std::optional<double> asked_for_;

@@ -179,6 +179,8 @@ TEST_F(HostMemoryRun, LanesHaveTheWindowsOfWhatIsPacked) {
   expect_contains(verdict(), "Fits on this machine: a rank needs ");
   config.data_lanes = 4;
   expect_contains(verdict(), "Does not fit on this machine: a rank needs ");
+  config.validation_fraction = 0.5;  // the large one is not read by lanes
+  expect_contains(verdict(), "Fits on this machine: a rank needs ");
   config.dataset = path("not_there.xz");
   expect_contains(verdict(), "Fits on this machine: a rank needs ");
 }
@@ -237,6 +239,14 @@ TEST_F(HostMemoryRun, ABudgetOfTheUserOrNoAnswerIsNoRefusal) {
   RunTrace trace = train(config);
   EXPECT_EQ(trace.steps, 1);
   EXPECT_EQ(lines_with(trace.log, "going on, as --memory is given").size(), 1u);
+  config.streaming = "on";  // what lanes take of packed text is known behind the first look alone
+  config.data_lanes = 1;
+  config.dataset = path("packed.txt.xz");
+  write("packed.txt.xz", xz(made_up_text(800), SIZE_MAX, 32 * kMiB));
+  trace = train(config);
+  EXPECT_EQ(trace.steps, 1);
+  EXPECT_EQ(lines_with(trace.log, "going on, as --memory is given").size(), 1u);
+  config.streaming = RunConfig().streaming;
   config.memory.reset();
   set_system_root(path("nowhere"));
   EXPECT_EQ(train(config).steps, 1);
