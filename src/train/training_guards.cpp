@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "base/exit_status.h"
+#include "base/interruption.h"
 #include "base/log.h"
 #include "base/process_identity.h"
 #include "base/terminal_text.h"
@@ -147,9 +148,17 @@ bool TrainingRun::rewind() {
              read_manifest(path).origin.run == origin_.run;
     });
   };
-  // Verified first: the state that there is stays where none is whole.
+  // Verified first: the state that there is stays where none is whole, and is saved where a request
+  // or an error ends the search.
   Damaged damaged;
-  const auto checkpoint = open_newest(find, damaged, true);
+  std::optional<fs::path> checkpoint;
+  stopping_ = !try_reading([&] { checkpoint = open_newest(find, damaged, true); });
+  if (stopping_) {
+    to_resume_.reset();
+    if (rank() == 0)
+      TESSERA_WARN(cat(text, "; the run ends before it has gone back: the update was skipped"));
+    return false;
+  }
   if (!checkpoint) {
     if (rank() == 0)
       TESSERA_WARN(cat(text, "; there is no checkpoint to go back to: the update was skipped"));
@@ -158,6 +167,7 @@ bool TrainingRun::rewind() {
     return false;
   }
   const RunRecord saved = record_of(*to_resume_);
+  InterruptedBy never(kNeverRequested);  // half of it is no state
   on_all_ranks("loading of the checkpoint", [&] {
     load(*checkpoint, saved);
     return std::string();

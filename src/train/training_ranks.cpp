@@ -84,10 +84,13 @@ std::string TrainingRun::on_first_rank(const std::string& what,
       result = cat("u", error.what());
     } catch (const UserError& error) {
       result = cat("erank 0 on ", host_name(), ": ", error.what());
+    } catch (const Interrupted&) {
+      result = "i";
     }
   });
   result = device_.control->exchange(what, result)[0];
   std::string text = result.substr(1);
+  if (result[0] == 'i') throw Interrupted();
   if (result[0] == 'u') throw UsageError(text);
   if (result[0] == 'e') throw UserError(text);
   return text;
@@ -102,10 +105,13 @@ std::vector<std::string> TrainingRun::on_all_ranks(const std::string& what,
       result = cat("r", work());
     } catch (const UserError& error) {
       result = cat("e", error.what());
+    } catch (const Interrupted&) {
+      result = "i";
     }
   });
   std::vector<std::string> all = device_.control->exchange(what, result);
   for (size_t r = 0; r < all.size(); ++r) {
+    if (all[r][0] == 'i') throw Interrupted();
     if (all[r][0] == 'e') throw UserError(cat("rank ", r, all[r].substr(1)));
     all[r] = all[r].substr(1);
   }

@@ -98,13 +98,6 @@ int64_t TrainingRun::last_step() const {
 
 int64_t TrainingRun::epoch() const { return stream_ ? stream_epoch_ : reader_->epoch(); }
 
-// Caches are whole before the first step; ids that other programs wrote are looked at as they come.
-bool TrainingRun::reading_may_end() const {
-  return world_size() == 1 || stream_ ||
-         std::ranges::any_of(data_.parts,
-                             [](const TokenPart& part) { return part.file.has_value(); });
-}
-
 bool TrainingRun::try_reading(const std::function<void()>& read) {
   try {
     read();
@@ -144,12 +137,7 @@ TrainingRun::BatchesRead TrainingRun::read(std::vector<Batch>& batches) {
       done.samples += batches[done.count].samples;
     if (stream_ && done.samples == 0) check_interruption();
   };
-  if (reading_may_end()) {
-    done.stops = !try_reading(read_all);
-  } else {
-    InterruptedBy never(kNeverRequested);
-    read_all();
-  }
+  done.stops = !try_reading(read_all);
   reading_seconds_ += monotonic_seconds() - begin;
   return done;
 }
@@ -159,9 +147,8 @@ bool TrainingRun::fetch_samples(std::vector<Batch>& batches) {
   const BatchesRead done = read(batches);
   fetched_samples_ = reader_->position() - position;
   batches.resize(done.count);
-  stopping_ = reading_may_end() && device_.control
-                  ? device_.control->any("whether the data can be read", done.stops)
-                  : done.stops;
+  stopping_ = device_.control ? device_.control->any("whether the data can be read", done.stops)
+                              : done.stops;
   return !stopping_ && done.count > 0;
 }
 

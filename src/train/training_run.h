@@ -106,7 +106,7 @@ class TrainingRun {
   void while_others_wait(bool chosen, const std::string& what,
                          const std::function<void()>& work) const;
   // Work of rank 0 alone, of every rank: its results, on all ranks. What it throws as a UserError
-  // all ranks throw; `on_all_ranks` names the first rank that did.
+  // or as Interrupted all ranks throw; `on_all_ranks` names the first rank that did.
   std::string on_first_rank(const std::string& what,
                             const std::function<std::string()>& work) const;
   std::vector<std::string> on_all_ranks(const std::string& what,
@@ -202,8 +202,6 @@ class TrainingRun {
   // Of all ranks' lanes: the epoch, the sum of the `samples` that each has read, and whether one of
   // them `stops`; false where all lanes have ended.
   bool agree_on_stream(int64_t samples, bool stops = false);
-  // Whether reading may end on one rank and not on others, so that they agree on each step of it.
-  bool reading_may_end() const;
   // False where it is cut short by a request to end or, which goes to reading_error_, an error of
   // the data.
   bool try_reading(const std::function<void()>& read);

@@ -4,6 +4,7 @@
 #include "base/exit_status.h"
 #include "base/process_identity.h"
 #include "tests/apps/ranks_fixture.h"
+#include "tests/remote/local_server.h"
 
 namespace tessera {
 namespace {
@@ -180,12 +181,15 @@ TEST_F(Guards, TheHeartbeatIsRankZeros) {
   EXPECT_EQ(nlohmann::json::parse(read_file(path("heart"))).at("state"), "failed");
 }
 
-// Ranks agree on what is a spike and what becomes of it.
-TEST_F(Guards, ASpikeIsUndoneOnAllRanks) {
-  std::string text;
-  while (text.size() < 2000) text += "abcd efgh ijkl ";
-  text.replace(1500, 15, "\x01Q\x02Z\x03X\x04J\x05K\x06V\x07W\x08");
-  write("text.txt", text);
+// A job on text of which one window stands out.
+class Spikes : public Guards {
+ protected:
+  Spikes() {
+    std::string text;
+    while (text.size() < 2000) text += "abcd efgh ijkl ";
+    text.replace(1500, 15, "\x01Q\x02Z\x03X\x04J\x05K\x06V\x07W\x08");
+    write("text.txt", text);
+  }
   const Words words{"--lr_decay_iters",
                     "80",
                     "--max_steps",
@@ -200,6 +204,10 @@ TEST_F(Guards, ASpikeIsUndoneOnAllRanks) {
                     "10",
                     "--bf16",
                     "0"};
+};
+
+// Ranks agree on what is a spike and what becomes of it.
+TEST_F(Spikes, AreUndoneOnAllRanks) {
   const ProgramResult two =
       run_ranks(2, job(1, words + Words{"--metrics_file", "two", "--checkpoint_dir", "two_ckpt",
                                         "--loss_spike_policy", "rewind"}));
@@ -210,6 +218,28 @@ TEST_F(Guards, ASpikeIsUndoneOnAllRanks) {
   Words of_one = losses("one"), of_two = losses("two");
   EXPECT_GT(of_one.size(), 55u);
   expect_close(of_one, of_two, 1e-4);
+}
+
+// What is to be gone back to comes from a server that does not answer.
+TEST_F(Spikes, ARequestWhileThereIsAWayBackSavesOnAllRanks) {
+  const LocalServer server;
+  server.write("s3.json", R"({"shut": "/llama_v2-"})");
+  const pid_t agent_of_two =
+      start(agent(2, job(1, words + Words{"--metrics_file", "metrics", "--checkpoint_dir", "last",
+                                          "s3://bucket/run", "--checkpoint_freq", "1000", "10",
+                                          "--loss_spike_policy", "rewind"})),
+            [&] {
+              ::setenv("AWS_ENDPOINT_URL_S3", server.url("/s3").c_str(), 1);
+              ::setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE", 1);
+              ::setenv("AWS_SECRET_ACCESS_KEY", "secret/key+example", 1);
+            });
+  for (int i = 0; i < 3000 && server.requests("GET /s3/bucket/run/llama_v2-").empty(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  ::kill(agent_of_two, SIGTERM);
+  const ProgramResult result = finish(agent_of_two);
+  EXPECT_EQ(result.status, 143) << result.err;
+  expect_contains(result.err, "the run ends before it has gone back: the update was skipped");
+  EXPECT_EQ(names("last"), std::set{cat("llama_v2-", losses("metrics").size(), "steps")});
 }
 
 }  // namespace

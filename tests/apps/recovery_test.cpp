@@ -158,5 +158,27 @@ TEST_F(Recovery, TwoRunsAtOnceAreKeptApart) {
   EXPECT_FALSE(names("ckpt").contains(std::string(kLockName)));
 }
 
+// The cache of the tokens is cut short, or its disk has gone.
+TEST_F(Recovery, RanksSaveWhatTheyHaveLearnedWhereTheirCacheIsGone) {
+  const pid_t pid =
+      start(agent(2, job(2, {"--max_steps", "1000000", "--epochs", "1000000", "--checkpoint_dir",
+                             "ckpt", "--metrics_file", "metrics", "--validation_fraction", "0",
+                             "--cache_dir", "own_cache"})));
+  wait_for("metrics", "\"batch\":3,");
+  size_t cut = 0;
+  for (const auto& file : std::filesystem::directory_iterator(path("own_cache"))) {
+    if (!file.path().filename().string().starts_with("tokens-")) continue;
+    std::filesystem::resize_file(file.path(), 0);
+    ++cut;
+  }
+  EXPECT_GT(cut, 0u);
+  const ProgramResult result = finish(pid);
+  EXPECT_EQ(result.status, 1);
+  expect_contains(result.err, "another program has cut it short");
+  const size_t steps = losses("metrics").size();
+  EXPECT_GT(steps, 3u);
+  EXPECT_EQ(names("ckpt"), std::set{cat("llama_v2-", steps, "steps")}) << result.err;
+}
+
 }  // namespace
 }  // namespace tessera

@@ -2,7 +2,7 @@
 
 Settings in DIRECTORY/s3.json: trouble (Handler.is_bad_day), blind (it knows no conditions), full (no more bytes are taken
 than these), none (the error where there are no uploads to list), lost (of the first change with this condition no answer
-comes).
+comes), shut (what is in the names of objects that are not to be had), unlisted (the object whose presence ends lists of KEY/).
 """
 
 import hashlib
@@ -71,11 +71,15 @@ class S3Requests:
         if self.command in ("PUT", "POST", "DELETE") or "uploads" in self.query:
             return self.s3_change(bucket, key, folder, settings)
         if key:
+            if settings.get("shut", "\n") in key:
+                return self.refuse(503, "SlowDown")
             file = folder / key
             if not file.is_file():
                 return self.answer(404, b"<Error><Code>NoSuchKey</Code><Message>none</Message></Error>")
             return self.content(file.read_bytes())
         prefix = self.query.get("prefix", "")
+        if prefix.count("/") == 1 and (folder / settings.get("unlisted", "/none")).is_file():
+            return self.refuse(503, "SlowDown")
         keys = sorted(key for key in (file.relative_to(folder).as_posix() + ("/" if file.is_dir() else "")
                                       for file in folder.rglob("*")) if key.startswith(prefix))
         begin = int(self.query.get("continuation-token", "at 0").split(" ")[1])

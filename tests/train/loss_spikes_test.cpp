@@ -3,10 +3,12 @@
 #include <limits>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/places.h"
 #include "data/sample_order.h"
 #include "options/run_record.h"
 #include "tests/checkpoint/save_boxes.h"
 #include "tests/checkpoint/whole_state.h"
+#include "tests/remote/local_server.h"
 #include "tests/train/training_fixture.h"
 #include "train/loss_history.h"
 
@@ -292,6 +294,22 @@ TEST_F(LossSpikes, WithoutACheckpointTheUpdateIsSkipped) {
   EXPECT_EQ(flags_of(trace).find('x'), 45u);
   EXPECT_EQ(trace.losses.size(), static_cast<size_t>(kSteps));
   expect_contains(trace.log, "there is no checkpoint to go back to: the update was skipped");
+}
+
+// The step that is there is whole, and saved.
+TEST_F(LossSpikes, ABucketThatDoesNotAnswerTheRewindLosesNoStep) {
+  const LocalServer server;
+  RemoteOptions remote = server.options();
+  remote.s3.access_key = "AKIDEXAMPLE";
+  remote.s3.secret_key = "secret/key+example";
+  bucket_store() = S3Store(remote);
+  server.write("s3.json", R"({"unlisted": "run/llama_v2-40steps/manifest.json"})");
+  RunConfig config = spiky_options({45}, "rewind");
+  config.checkpoint_dir = {"s3://bucket/run"};
+  expect_contains(failure(config), "SlowDown");
+  EXPECT_EQ(failed().losses.size(), 46u);
+  EXPECT_EQ(server.requests("PUT /s3/bucket/run/llama_v2-46steps/manifest.json").size(), 1u);
+  expect_contains(log(), "the run ends before it has gone back: the update was skipped");
 }
 
 TEST(LimitedLoss, AnUpdateAboveTheLimitIsLeftOutAlone) {
