@@ -105,40 +105,56 @@ RemoteProbe locate(const RemoteEntry& entry, const RemoteOptions& options) {
   return {std::move(location), true, {}};
 }
 
+// Copies that are of use to this process alone: it removes them when it ends, and those of another
+// that was killed are removed by the next that fetches something.
+class OwnCopies {
+ public:
+  // The directory of this process below `files`.
+  static fs::path directory(const fs::path& files) {
+    OwnCopies& all = copies();
+    std::lock_guard lock(all.mutex_);
+    auto [own, is_new] = all.directories_.try_emplace({::getpid(), files});
+    if (is_new) own->second = files / cat(kName, kMark, unique_suffix());
+    return own->second;
+  }
+  static void remove_leftovers(const fs::path& files) {
+    OwnCopies& all = copies();
+    std::lock_guard lock(all.mutex_);
+    if (all.cleaned_.insert(files).second) remove_leftovers_of(files / kName, kMark);
+  }
+
+ private:
+  static constexpr std::string_view kName = "own", kMark = ".copies-";
+  static OwnCopies& copies() {
+    static OwnCopies copies;
+    return copies;
+  }
+  ~OwnCopies() {
+    for (const auto& [whose, directory] : directories_) {
+      if (whose.first != ::getpid()) continue;  // of one that this was split off from
+      std::error_code ignored;
+      fs::remove_all(directory, ignored);
+    }
+  }
+
+  std::mutex mutex_;
+  std::map<std::pair<pid_t, fs::path>, fs::path> directories_;
+  std::set<fs::path> cleaned_;
+};
+
 fs::path whole_path(const RemoteLocation& location, const RemoteOptions& options) {
   std::string_view address = location.url;
   address = address.substr(0, address.find_first_of("?#"));
   std::string file(address.substr(address.rfind('/') + 1));
   if (!is_plain_name(file) || file.size() > 200) file = "content";
-  return options.cache_directory / "files" / hex(sha256(location.identity)).substr(0, 32) / file;
+  fs::path files = options.cache_directory / "files";
+  OwnCopies::remove_leftovers(files);
+  if (!location.lasts) files = OwnCopies::directory(files);
+  return files / hex(sha256(location.identity)).substr(0, 32) / file;
 }
-
-// Copies that are of use to this process alone: it removes them when it ends.
-class OwnCopies {
- public:
-  static void add(const fs::path& path) {
-    static OwnCopies copies;
-    std::lock_guard lock(copies.mutex_);
-    copies.paths_.emplace(::getpid(), path);
-  }
-
- private:
-  ~OwnCopies() {
-    for (const auto& [process, path] : paths_) {
-      if (process != ::getpid()) continue;  // of one that this was split off from
-      std::error_code ignored;
-      fs::remove(path, ignored);
-      fs::remove(path.parent_path(), ignored);
-    }
-  }
-
-  std::mutex mutex_;
-  std::set<std::pair<pid_t, fs::path>> paths_;
-};
 
 void fetch_to(const RemoteProbe& probe, const RemoteEntry& entry, const fs::path& path,
               const RemoteOptions& options, FetchProgress* progress) {
-  if (!probe.location.lasts) OwnCopies::add(path);
   if (probe.answers_parts) {
     fetch_whole(probe.location, entry, path, options, progress);
   } else {

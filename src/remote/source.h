@@ -43,8 +43,8 @@ std::unique_ptr<ByteSource> open_source(const RemoteEntry& entry, const RemoteOp
 std::unique_ptr<ByteSource> open_source(std::string_view name, const RemoteOptions& options);
 
 // All of it, as a file of this machine: its own path, or a copy under cache_directory/files, which
-// nothing removes, but for what has neither ETag nor date: of that this process has one copy, and
-// removes it at its end. Its hash has been checked where one is known.
+// nothing removes, but for what has neither ETag nor date: of that this process has one copy, which
+// it removes at its end, or else another one. Its hash has been checked where one is known.
 std::filesystem::path fetch_file(const RemoteEntry& entry, const RemoteOptions& options);
 
 // A directory with all of them under their paths: of a model and its tokenizer, say. It is that of
