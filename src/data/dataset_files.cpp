@@ -249,7 +249,7 @@ std::vector<Found> remote_files(const std::string& name, const std::string& conf
                                 const RemoteOptions& remote) {
   std::vector<Found> files;
   for (RemoteEntry& entry : list_remote(name, config, remote)) {
-    const Part part = part_of_path(entry.path);
+    const Part part = entry.split.empty() ? part_of_path(entry.path) : part_of_name(entry.split);
     files.push_back({std::move(entry), part});
   }
   return files;

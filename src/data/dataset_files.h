@@ -35,7 +35,8 @@ struct DatasetFiles {
 //    val_00.jsonl, c4-validation.00000-of-00008.json.gz), else in that of the innermost directory
 //    that has one (validation/00.txt). If no name says train, all files that do not say validation
 //    are training; else files that say neither are left alone. A pattern of which all
-//    matches say validation asks for these: they are training data.
+//    matches say validation asks for these: they are training data. Where the card of a repository
+//    on the hub gives a file a split, the name of that decides alone.
 //  - Of training files of several kinds in a directory (data_kind() of remote/hub_listing.h) those
 //    of the first kind are read, as on the hub, and a warning names the others. Where they are of
 //    several splits (train_sft-00000-of-00003...), all are read, and a warning names those.

@@ -30,7 +30,8 @@ void keep_one_kind(const std::string& name, DatasetFiles& files) {
 void warn_of_several_splits(const std::string& name, const std::string& config,
                             const std::vector<RemoteEntry>& files) {
   std::set<std::string> splits;
-  for (const RemoteEntry& file : files) splits.insert(split_of(file.path));
+  for (const RemoteEntry& file : files)
+    splits.insert(file.split.empty() ? split_of(file.path) : file.split);
   splits.erase("");
   if (splits.size() < 2) return;
   const bool can_choose =

@@ -1,7 +1,7 @@
 #include "remote/hub_files.h"
 
 #include <algorithm>
-#include <set>
+#include <map>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -16,6 +16,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int kMaxPages = 5000;
+constexpr uint64_t kMaxCardBytes = uint64_t{16} << 20;
 constexpr std::string_view kConverted = "refs/convert/parquet";
 
 // A repository at one commit.
@@ -35,10 +36,10 @@ class Repository {
       std::ranges::sort(snapshot->entries, {}, &RemoteEntry::path);
       return std::move(snapshot->entries);
     }
-    std::vector<RemoteEntry> chosen = choose(*snapshot);
+    std::vector<RemoteEntry> chosen = choose(*snapshot, card_of(*snapshot));
     if (chosen.empty() && reference_.revision.empty()) {
       if (auto converted = this->snapshot(std::string(kConverted), false)) {
-        chosen = choose(*converted);
+        chosen = choose(*converted, {});
         if (!chosen.empty())
           TESSERA_INFO(cat("'", reference_.given,
                            "' is read as the hub has converted it to Parquet (", kConverted, ")"));
@@ -289,19 +290,51 @@ class Repository {
                           "in another way and give the path of a local directory"));
   }
 
-  std::vector<RemoteEntry> choose(const Snapshot& snapshot) const {
+  std::string card_text(const RemoteEntry& file, const std::string& commit) const {
+    if (!file.url.starts_with(hub().endpoint)) return read_file(file.url);
+    const fs::path path = kept_directory() / "cards" / commit;
+    std::error_code error;
+    if (fs::is_regular_file(path, error) && fs::file_size(path, error) == file.size)
+      return read_file(path);
+    HttpRequest request = this->request(file.url);
+    request.max_body = kMaxCardBytes;
+    HttpResponse response = send_request(request, options_.http);
+    if (response.status != 200) refuse_response(request, response, denied_advice(response));
+    keep(path, response.body);
+    return std::move(response.body);
+  }
+
+  HubCard card_of(const Snapshot& snapshot) const {
+    const auto file = std::ranges::find(snapshot.entries, "README.md", &RemoteEntry::path);
+    if (file == snapshot.entries.end() || file->size == 0 || revision() == kConverted) return {};
+    HubCard card;
+    if (file->size > kMaxCardBytes)
+      card.flaw = cat("it has ", file->size, " bytes");
+    else
+      card = parse_hub_card(card_text(*file, snapshot.commit));
+    if (!card.flaw.empty())
+      TESSERA_WARN_ONCE(cat("'", reference_.given, "': `configs:` of its README.md is not read (",
+                            card.flaw, "): the paths of the files tell configurations and splits"));
+    return card;
+  }
+
+  std::vector<RemoteEntry> choose(const Snapshot& snapshot, const HubCard& card) const {
     std::vector<HubFile> files;
-    for (const RemoteEntry& entry : snapshot.entries)
-      files.push_back({entry.path, entry.size, "", ""});
-    ChosenFiles data = choose_data_files(std::move(files), reference_.config, reference_.given);
-    for (const std::string& warning : data.warnings) TESSERA_WARN_ONCE(warning);
-    std::set<std::string> paths;
-    for (HubFile& file : data.files) paths.insert(std::move(file.path));
-    std::vector<RemoteEntry> chosen;
+    std::map<std::string_view, const RemoteEntry*> entries;
     for (const RemoteEntry& entry : snapshot.entries) {
-      if (paths.contains(entry.path)) chosen.push_back(entry);
+      files.push_back({entry.path, entry.size, "", ""});
+      entries[entry.path] = &entry;
     }
-    std::ranges::sort(chosen, {}, &RemoteEntry::path);
+    auto by_card = choose_card_files(card, files, reference_.config, reference_.given);
+    const ChosenFiles data =
+        by_card ? std::move(*by_card)
+                : choose_data_files(std::move(files), reference_.config, reference_.given);
+    for (const std::string& warning : data.warnings) TESSERA_WARN_ONCE(warning);
+    std::vector<RemoteEntry> chosen;
+    for (const HubFile& file : data.files) {
+      chosen.push_back(*entries.at(file.path));
+      chosen.back().split = file.split;
+    }
     return chosen;
   }
 

@@ -10,8 +10,9 @@
 namespace tessera {
 
 // The files that a name on the hub stands for, in the order of their paths, pinned to a commit: all
-// of a model's repository, the data files (choose_data_files) of a data set's. A data set whose
-// repository holds none (a script, say) is taken as the hub has converted it to Parquet, if it has.
+// of a model's repository, the data files of a data set's, as its card (choose_card_files) or else
+// their paths (choose_data_files) tell. A data set whose repository holds none (a script, say) is
+// taken as the hub has converted it to Parquet, if it has.
 //
 // Files that the tools of the hub have fetched to HubSettings::home are taken from there, and with
 // HubSettings::offline those are all there is, or those of a model of which the cache has the list.

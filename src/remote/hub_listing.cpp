@@ -126,6 +126,22 @@ void keep_usual_config(std::vector<HubFile>& files, std::string_view where) {
   keep(config_of(of_best[0].path));
 }
 
+// Those of the first kind that there is; a warning names the others.
+void take_best_kind(std::vector<HubFile> files, std::string_view where, ChosenFiles& chosen) {
+  const DataKind best =
+      best_kind(files);  // a configuration may have another one than its neighbours
+  std::ranges::stable_sort(files, {}, &HubFile::path);
+  const auto others = std::stable_partition(files.begin(), files.end(), [&](const HubFile& file) {
+    return data_kind(file.path) == best;
+  });
+  if (others != files.end())
+    chosen.warnings.push_back(left_out_kinds(where, best, static_cast<size_t>(files.end() - others),
+                                             others->path,
+                                             "fetch them and give their path to read them"));
+  files.erase(others, files.end());
+  chosen.files = std::move(files);
+}
+
 }  // namespace
 
 bool is_description(std::string_view path) {
@@ -243,16 +259,51 @@ ChosenFiles choose_data_files(std::vector<HubFile> files, const std::string& con
                                     " reads one"));
     }
   }
-  const DataKind best =
-      best_kind(files);  // a configuration may have another one than its neighbours
-  std::ranges::sort(files, {}, &HubFile::path);
-  const auto others = std::ranges::stable_partition(
-      files, [&](const HubFile& file) { return data_kind(file.path) == best; });
-  if (!others.empty())
-    chosen.warnings.push_back(left_out_kinds(where, best, others.size(), others.front().path,
-                                             "fetch them and give their path to read them"));
-  files.erase(others.begin(), others.end());
-  chosen.files = std::move(files);
+  take_best_kind(std::move(files), where, chosen);
+  return chosen;
+}
+
+std::optional<ChosenFiles> choose_card_files(const HubCard& card, const std::vector<HubFile>& files,
+                                             const std::string& config, std::string_view where) {
+  if (card.configs.empty()) return {};
+  const CardConfig* chosen_config = config.empty() ? card.usual() : card.find(config);
+  std::string split;  // alone
+  if (!chosen_config && config.empty()) {
+    std::vector<std::string> names;
+    for (const CardConfig& one : card.configs) names.push_back(one.name);
+    throw UserError(cat("'", where, "' has several configurations: name one of ", some_of(names),
+                        " (--dataset_config_name)"));
+  }
+  if (!chosen_config && card.usual()) {
+    const auto& splits = card.usual()->splits;
+    if (std::ranges::find(splits, config, &CardSplit::name) == splits.end()) return {};
+    chosen_config = card.usual();
+    split = config;
+  }
+  if (!chosen_config) return {};
+  if (chosen_config->splits.empty()) return choose_data_files(files, "", where);
+  std::vector<HubFile> found;
+  bool any = false;
+  for (const HubFile& file : files) {
+    for (const CardSplit& part : chosen_config->splits) {
+      if (!split.empty() && part.name != split) continue;
+      const bool is_of_it = std::ranges::any_of(part.patterns, [&](const std::string& pattern) {
+        return matches_card_pattern(file.path, pattern);
+      });
+      any = any || is_of_it;
+      if (!is_of_it || data_kind(file.path) == DataKind::kNone) continue;
+      found.push_back(file);
+      found.back().split = part.name;
+    }
+  }
+  ChosenFiles chosen;
+  if (!any) {
+    chosen = choose_data_files(files, config, where);
+    chosen.warnings.push_back(cat("'", where, "': its README.md describes configuration '",
+                                  chosen_config->name,
+                                  "' by files that are not there: their paths tell what is read"));
+  }
+  if (!found.empty()) take_best_kind(std::move(found), where, chosen);
   return chosen;
 }
 

@@ -1,8 +1,11 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "remote/hub_card.h"
 
 namespace tessera {
 
@@ -12,6 +15,7 @@ struct HubFile {
   uint64_t size = 0;
   std::string sha256;    // of a file that is kept outside of git, else empty
   std::string git_sha1;  // of the others
+  std::string split;     // that the card gives it, else empty
 };
 
 // What holds data, by its name, packed or not. Of several kinds in one place the first is read.
@@ -56,5 +60,13 @@ struct ChosenFiles {
 // none of this configuration, and no split of that name: of one only its files are chosen.
 ChosenFiles choose_data_files(std::vector<HubFile> files, const std::string& config,
                               std::string_view where);
+
+// The same by the card of the repository, where that says something of this configuration: those
+// of the configuration, or of the split of that name of the one that is taken where none is named.
+// A file of two splits comes twice. nullopt where the card does not say; empty where none of the
+// files can be read; by their paths, with a warning, where there are none of those. UserError where
+// there are several configurations and none is named.
+std::optional<ChosenFiles> choose_card_files(const HubCard& card, const std::vector<HubFile>& files,
+                                             const std::string& config, std::string_view where);
 
 }  // namespace tessera

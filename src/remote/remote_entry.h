@@ -14,6 +14,7 @@ struct RemoteEntry {
   std::string sha256;  // 64 lower-case hexadecimal digits, or empty: not known
   std::string git_sha1;  // of "blob SIZE\0" and the content: 40 digits, or empty
   std::string revision;  // the commit on the hub: 40 digits, or empty
+  std::string split;     // that the card of a repository gives it; empty: its name tells
 };
 
 }  // namespace tessera

@@ -113,6 +113,35 @@ TEST_F(DatasetFilesTest, NamesOnTheHubSayWhatToDoWithoutIt) {
 }
 
 // wikicorpus is one of the hub's oldest, which have no owner.
+// A card's split, and not the name of the file, says what that is for.
+TEST_F(DatasetFilesTest, TheCardOfARepositoryTellsWhatIsTrainedOn) {
+  LocalServer server;
+  server.write("hub/datasets/o/n.json", R"({"revisions": ["main"]})");
+  for (const char* name : {"test.json", "train.json", "more.json"})
+    server.write(cat("hub/datasets/o/n/main/", name), "{}");
+  server.write("hub/datasets/o/n/main/README.md",
+               "---\nconfigs:\n- config_name: all\n  data_files:\n"
+               "  - split: train_sft\n    path: test.json\n"
+               "  - split: train_gen\n    path: more.json\n"
+               "  - split: validation\n    path: train.json\n---\n");
+  const auto paths = [&](const std::string& config) {
+    const DatasetFiles files =
+        find_dataset_files({.dataset = "o/n", .config = config}, server.options());
+    std::string text;
+    for (const RemoteEntry& file : files.training) text += file.path + " ";
+    text += "| ";
+    for (const RemoteEntry& file : files.validation) text += file.path + " ";
+    return text;
+  };
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(paths(""), "more.json test.json | train.json ");
+  expect_contains(testing::internal::GetCapturedStderr(),
+                  "all of several splits is training data: train_gen, train_sft; "
+                  "--dataset_config_name train_gen reads one");
+  EXPECT_EQ(paths("train_sft"), "test.json | ");
+  EXPECT_EQ(paths("all"), paths(""));
+}
+
 TEST_F(DatasetFilesTest, AConfigurationOnTheHub) {
   LocalServer server;
   for (const char* name : {"wikicorpus", "o/n"}) {

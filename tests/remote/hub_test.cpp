@@ -192,7 +192,7 @@ TEST_F(Hub, ListsPagesAndReadsFiles) {
   // The token goes to the hub alone; where it points is asked directly, once it is known.
   for (const auto& line : server_.requests("host=localhost")) expect_contains(line, "auth=- ");
   for (const auto& line : server_.requests("host=127.0.0.1")) expect_contains(line, "hf_secret");
-  EXPECT_EQ(server_.requests("/resolve/").size(), 5u);
+  EXPECT_EQ(server_.requests("/resolve/").size(), 6u);  // the card, too
   EXPECT_EQ(server_.requests("/cdn/").size(), 15u);
   expect_contains(user_error([&] { open_source("hf://datasets/o/n", options_); }),
                   "stands for 5 files");

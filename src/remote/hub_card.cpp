@@ -1,0 +1,200 @@
+#include "remote/hub_card.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "remote/yaml_block.h"
+
+namespace tessera {
+namespace {
+
+using Kind = YamlValue::Kind;
+
+constexpr size_t kMaxPatternBytes = 1024;
+
+[[noreturn]] void refuse(const YamlValue& value, std::string_view why) {
+  throw UserError(cat("line ", value.line, ": ", why));
+}
+
+const std::string& text_of(const YamlValue& value, std::string_view what) {
+  if (value.kind != Kind::kText || value.text.empty()) refuse(value, cat(what, " is no text"));
+  return value.text;
+}
+
+// Of what lies in the repository.
+std::string pattern_of(const YamlValue& value) {
+  std::string_view pattern = text_of(value, "a path");
+  while (pattern.starts_with("./")) pattern.remove_prefix(2);
+  const bool leads_out = pattern.find("://") != pattern.npos || pattern.starts_with('/') ||
+                         std::ranges::any_of(split(pattern, '/'),
+                                             [](auto part) { return part == ".." || part == "."; });
+  if (leads_out) refuse(value, cat("the path '", pattern.substr(0, 80), "' leads elsewhere"));
+  if (pattern.empty() || pattern.size() > kMaxPatternBytes) refuse(value, "a path is no pattern");
+  return std::string(pattern);
+}
+
+std::vector<std::string> patterns_of(const YamlValue& value) {
+  if (value.kind != Kind::kList) return {pattern_of(value)};
+  std::vector<std::string> patterns;
+  for (const YamlValue& item : value.items) patterns.push_back(pattern_of(item));
+  if (patterns.empty()) refuse(value, "a list of paths is empty");
+  return patterns;
+}
+
+// A path or paths of the training data, or by splits: a map, or a list of maps.
+std::vector<CardSplit> splits_of(const YamlValue& files) {
+  std::vector<CardSplit> splits;
+  const auto add = [&](const YamlValue& where, std::string name, const YamlValue& paths) {
+    if (std::ranges::any_of(splits, [&](const CardSplit& s) { return s.name == name; }))
+      refuse(where, cat("split '", name, "' comes twice"));
+    splits.push_back({std::move(name), patterns_of(paths)});
+  };
+  const bool by_split =
+      files.kind == Kind::kList &&
+      std::ranges::any_of(files.items, [](const auto& i) { return i.kind == Kind::kMap; });
+  if (files.kind == Kind::kMap) {
+    for (size_t i = 0; i < files.names.size(); ++i)
+      add(files.items[i], files.names[i], files.items[i]);
+  } else if (by_split) {
+    for (const YamlValue& item : files.items) {
+      const YamlValue *split = item.find("split"), *path = item.find("path");
+      if (!split || !path || item.names.size() != 2)
+        refuse(item, "files are not given by `split` and `path`");
+      add(item, text_of(*split, "a split"), *path);
+    }
+  } else {
+    splits.push_back({"train", patterns_of(files)});
+  }
+  return splits;
+}
+
+bool is_true(const YamlValue& value) {
+  const std::string text = lower(text_of(value, "default"));
+  if (text != "true" && text != "false") refuse(value, "default is neither true nor false");
+  return text == "true";
+}
+
+CardConfig config_of(const YamlValue& value) {
+  if (value.kind != Kind::kMap) refuse(value, "a configuration is no map");
+  CardConfig config;
+  const YamlValue* name = value.find("config_name");
+  config.name = name ? text_of(*name, "config_name") : "default";
+  if (const YamlValue* usual = value.find("default")) config.is_default = is_true(*usual);
+  const YamlValue *files = value.find("data_files"), *directory = value.find("data_dir");
+  if (files && directory) refuse(value, "data_files of a data_dir are not read");
+  if (files) config.splits = splits_of(*files);
+  if (directory) {
+    std::string below = pattern_of(*directory);
+    config.splits = {{"", {below.ends_with('/') ? below + "**" : below + "/**"}}};
+  }
+  return config;
+}
+
+// What stands between two lines of three dashes at the beginning; empty where there is no such.
+std::string_view front_of(std::string_view readme) {
+  if (readme.starts_with("\xef\xbb\xbf")) readme.remove_prefix(3);
+  if (!readme.starts_with("---\n") && !readme.starts_with("---\r\n")) return {};
+  readme.remove_prefix(readme.find('\n') + 1);
+  for (size_t at = 0; at < readme.size();) {
+    const size_t end = std::min(readme.find('\n', at), readme.size());
+    if (trim(readme.substr(at, end - at)) == "---" && readme[at] == '-')
+      return readme.substr(0, at);
+    at = end + 1;
+  }
+  return {};
+}
+
+// Whether a class like [0-9] or [!a] takes `c`, and its length; 0 where it has no end.
+size_t class_length(std::string_view pattern, char c, bool& takes) {
+  size_t at = 1;
+  const bool inverted = pattern.substr(1).starts_with('!') || pattern.substr(1).starts_with('^');
+  if (inverted) ++at;
+  bool found = false;
+  for (const size_t begin = at; at < pattern.size(); ++at) {
+    if (pattern[at] == ']' && at > begin) {
+      takes = found != inverted && c != '/';
+      return at + 1;
+    }
+    char last = pattern[at];
+    const char first = last;
+    if (at + 2 < pattern.size() && pattern[at + 1] == '-' && pattern[at + 2] != ']')
+      last = pattern[at += 2];
+    found = found || (first <= c && c <= last);
+  }
+  return 0;
+}
+
+}  // namespace
+
+const CardConfig* HubCard::find(std::string_view name) const {
+  const auto found = std::ranges::find(configs, name, &CardConfig::name);
+  return found == configs.end() ? nullptr : &*found;
+}
+
+const CardConfig* HubCard::usual() const {
+  if (configs.size() == 1) return &configs[0];
+  const auto found = std::ranges::find_if(
+      configs, [](const CardConfig& c) { return c.is_default || c.name == "default"; });
+  return found == configs.end() ? nullptr : &*found;
+}
+
+HubCard parse_hub_card(std::string_view readme) {
+  HubCard card;
+  try {
+    const YamlValue configs = yaml_field(front_of(readme), "configs", 2);
+    if (configs.kind == Kind::kMap && configs.names.empty()) return card;
+    if (configs.kind != Kind::kList) refuse(configs, "configs is no list");
+    size_t usual = 0;
+    for (const YamlValue& item : configs.items) {
+      CardConfig config = config_of(item);
+      if (card.find(config.name)) refuse(item, cat("'", config.name, "' comes twice"));
+      usual += config.is_default || config.name == "default";
+      card.configs.push_back(std::move(config));
+    }
+    if (usual > 1) refuse(configs, "several configurations are the default");
+  } catch (const UserError& error) {
+    card.configs.clear();
+    card.flaw = error.what();
+  }
+  return card;
+}
+
+bool matches_card_pattern(std::string_view path, std::string_view pattern) {
+  // Which beginnings of the path the pattern so far takes.
+  std::vector<bool> ends(path.size() + 1);
+  ends[0] = true;
+  while (!pattern.empty()) {
+    std::vector<bool> next(ends.size());
+    size_t taken = 1;
+    if (pattern.starts_with('*')) {
+      const bool crosses = pattern.starts_with("**");
+      const size_t stars = std::min(pattern.find_first_not_of('*'), pattern.size());
+      const bool directories = crosses && pattern.substr(stars).starts_with('/');
+      taken = directories ? stars + 1 : stars;
+      bool any = false;
+      for (size_t i = 0; i < ends.size(); ++i) {
+        any = ends[i] || (any && (crosses || path[i - 1] != '/'));
+        // Any number of directories, each with its slash.
+        next[i] = directories ? ends[i] || (any && i > 0 && path[i - 1] == '/') : any;
+      }
+    } else {
+      bool takes_class = false;
+      const size_t length = pattern[0] == '[' ? class_length(pattern, 'a', takes_class) : 0;
+      if (length > 0) taken = length;
+      for (size_t i = 0; i < path.size(); ++i) {
+        if (!ends[i]) continue;
+        bool takes = pattern[0] == '?' ? path[i] != '/' : path[i] == pattern[0];
+        if (length > 0) class_length(pattern, path[i], takes);
+        next[i + 1] = takes;
+      }
+    }
+    pattern.remove_prefix(taken);
+    ends = std::move(next);
+  }
+  return ends[path.size()];
+}
+
+}  // namespace tessera
