@@ -48,15 +48,15 @@ TEST_P(ControlFaultsOfProcesses, KilledRankEndsTheCallsOfAllThreads) {
     expect_all_say(results, victim, cat("memory (barrier of all ranks", lost));
     expect_all_say(results, victim, cat("loss (all_reduce in group world, ranks 0, 1, 2", lost));
     for (const RankResult& result : results) {
-      // The deadline is twenty seconds.
-      EXPECT_LT(result.seconds - results[static_cast<size_t>(victim)].seconds, 5);
+      // The deadline is fifty seconds.
+      EXPECT_LT(result.seconds - results[static_cast<size_t>(victim)].seconds, 30);
     }
   }
 }
 
 // It takes no bytes either: what the others have for it stays with them.
 TEST_P(ControlFaultsOfProcesses, StoppedRankIsSeenAtTheDeadline) {
-  auto results = run_ranks(job(3, milliseconds(1500)), [](Channels& channels) {
+  auto results = run_ranks(job(3, milliseconds(2000)), [](Channels& channels) {
     Control& control = *channels.control;
     control.barrier("start");
     if (control.rank() == 1) ::raise(SIGSTOP);
@@ -64,30 +64,34 @@ TEST_P(ControlFaultsOfProcesses, StoppedRankIsSeenAtTheDeadline) {
   });
   EXPECT_EQ(results[1].signal, SIGSTOP);
   expect_all_say(results, 1, "manifest (exchange of all ranks): rank 1 did not answer rank ");
-  expect_all_say(results, 1, " within 1.5 s");
-  for (size_t rank : {0, 2}) EXPECT_LT(results[rank].seconds, 10);
+  expect_all_say(results, 1, " within 2 s");
+  for (size_t rank : {0, 2}) EXPECT_LT(results[rank].seconds, 30);
 }
 
 TEST_P(ControlFaults, RankThatDoesSomethingElseIsNamedAtTheDeadline) {
-  auto results = run_ranks(job(2, milliseconds(1000)), [](Channels& channels) {
+  const MeetingPoint given_up(1);
+  auto results = run_ranks(job(2, milliseconds(3000)), [&](Channels& channels) {
     Control& control = *channels.control;
     control.barrier("start");
-    if (control.rank() == 1) std::this_thread::sleep_for(milliseconds(2500));
+    if (control.rank() == 1) given_up.wait();
+    const ArrivesAtEnd tell(given_up);
     control.any("stop", false);
   });
-  EXPECT_EQ(results[0].error, "stop (any of all ranks): rank 1 did not answer rank 0 within 1 s");
-  EXPECT_TRUE(contains(results[1].error, "rank 1 did not answer rank 0 within 1 s"))
+  EXPECT_EQ(results[0].error, "stop (any of all ranks): rank 1 did not answer rank 0 within 3 s");
+  EXPECT_TRUE(contains(results[1].error, "rank 1 did not answer rank 0 within 3 s"))
       << results[1].error;
 }
 
 // Ranks 0 and 2 wait for rank 1, which waits for rank 3 in another call.
 TEST_P(ControlFaults, TheRankAtTheEndOfAChainOfWaitsIsNamed) {
-  auto results = run_ranks(job(4, milliseconds(1000)), [](Channels& channels) {
+  const MeetingPoint given_up(3);
+  auto results = run_ranks(job(4, milliseconds(3000)), [&](Channels& channels) {
     Communicator& communicator = *channels.communicator;
     int r = communicator.rank();
     const CommGroup& pair = communicator.make_group({r % 2, r % 2 + 2}, "pair");
     channels.control->barrier("start");
-    if (r == 3) std::this_thread::sleep_for(milliseconds(3000));
+    if (r == 3) given_up.wait();
+    const ArrivesAtEnd tell(given_up);
     if (r == 1) {
       std::this_thread::sleep_for(milliseconds(100));
       float one = 1, sum = 0;
@@ -102,14 +106,15 @@ TEST_P(ControlFaults, TheRankAtTheEndOfAChainOfWaitsIsNamed) {
     }
     channels.control->barrier("checkpoint");
   });
-  expect_all_say(results, -1, "rank 3 did not answer rank 1 within 1 s");
+  expect_all_say(results, -1, "rank 3 did not answer rank 1 within 3 s");
   EXPECT_TRUE(contains(results[0].error, "checkpoint (barrier of all ranks): "));
 }
 
-// Neither is out of step for all that can be known: another thread might make the call yet.
+// Neither is out of step for all that can be known: another thread might make the call yet. Whose
+// deadline is over first blames the other.
 TEST_P(ControlFaults, RanksThatWaitForEachOtherSayInWhat) {
   MeetingPoint start(2);
-  auto results = run_ranks(job(2, milliseconds(1000)), [&](Channels& channels) {
+  auto results = run_ranks(job(2, milliseconds(2500)), [&](Channels& channels) {
     start.arrive_and_wait();
     if (channels.control->rank() == 0) {
       channels.control->exchange("checkpoint", "text");
@@ -118,8 +123,13 @@ TEST_P(ControlFaults, RanksThatWaitForEachOtherSayInWhat) {
       sum_of_ones(*channels.communicator, "loss");
     }
   });
-  expect_all_say(results, -1, "rank 1 did not answer rank 0 within 1 s: it waits for rank 0 in ");
-  expect_all_say(results, -1, "in 'loss' (all_reduce of 1 x 1 i32 in group world)");
+  const int blamed = contains(results[0].error, "rank 1 did not answer") ? 1 : 0;
+  const int other = 1 - blamed;
+  const std::string_view call = blamed == 1 ? "'loss' (all_reduce of 1 x 1 i32 in group world)"
+                                            : "'checkpoint' (exchange of all ranks)";
+  expect_all_say(results, -1,
+                 cat("rank ", blamed, " did not answer rank ", other,
+                     " within 2.5 s: it waits for rank ", other, " in ", call));
   EXPECT_TRUE(results[0].error.starts_with("checkpoint (exchange of all ranks): "));
   EXPECT_TRUE(results[1].error.starts_with("loss (all_reduce in group world, ranks 0, 1): "));
 }
@@ -136,7 +146,7 @@ TEST_P(ControlFaults, DifferentCallsWithOneTagStopAtOnceAndAreNamed) {
   expect_all_say(results, -1, " are out of step: rank ");
   expect_all_say(results, -1, "rank 1 is in 'save' (exchange of all ranks)");
   expect_all_say(results, -1, " is in 'save' (barrier of all ranks)");
-  for (const RankResult& result : results) EXPECT_LT(result.seconds, 10);
+  for (const RankResult& result : results) EXPECT_LT(result.seconds, 30);
 }
 
 TEST_P(ControlFaults, RankThatLeavesEarlyIsNamed) {
@@ -147,7 +157,7 @@ TEST_P(ControlFaults, RankThatLeavesEarlyIsNamed) {
   });
   EXPECT_EQ(results[1].error, "");
   expect_all_say(results, 1, "end (barrier of all ranks): rank 1 has left the job");
-  for (const RankResult& result : results) EXPECT_LT(result.seconds, 10);
+  for (const RankResult& result : results) EXPECT_LT(result.seconds, 30);
 }
 
 // What it said before it left counts: rank 0 has the texts of the others and goes at once, with
@@ -180,25 +190,35 @@ TEST_P(ControlFaults, ReportedFailureEndsEveryCall) {
     sum_of_ones(*channels.communicator, "loss");
   });
   expect_all_say(results, -1, "loss (all_reduce in group world, ranks 0, 1, 2): rank 2 failed: ");
-  for (const RankResult& result : results) EXPECT_LT(result.seconds, 10);
+  for (const RankResult& result : results) EXPECT_LT(result.seconds, 30);
 }
 
 TEST_P(ControlFaults, OneThreadAtATimeUsesATag) {
-  auto results = run_ranks(job(2), [](Channels& channels) {
+  // The first of the two threads waits there until rank 1 comes, which the second lets in.
+  const MeetingPoint refused(1);
+  auto results = run_ranks(job(2), [&](Channels& channels) {
     Control& control = *channels.control;
     if (control.rank() == 1) {
-      std::this_thread::sleep_for(milliseconds(300));
+      refused.wait();
       return control.barrier("tag");
     }
-    std::thread waits([&] { control.barrier("tag"); });
-    std::this_thread::sleep_for(milliseconds(100));
-    std::string message;
-    try {
-      control.barrier("tag");
-    } catch (const InternalError& error) {
-      message = error.what();
+    std::string messages[2];
+    const auto call = [&](std::string& message) {
+      try {
+        control.barrier("tag");
+      } catch (const InternalError& error) {
+        message = error.what();
+        refused.arrive();
+      } catch (const CommError& error) {
+        message = cat("an error of the job: ", error.what());
+      }
+    };
+    {
+      const std::jthread other([&] { call(messages[1]); });
+      call(messages[0]);
     }
-    waits.join();
+    const std::string& message = messages[messages[0].empty() ? 1 : 0];
+    require(messages[0].empty() || messages[1].empty(), messages[0] + messages[1]);
     require(contains(message, "two threads use the tag 'tag' at once"), message);
   });
   for (const RankResult& result : results) EXPECT_EQ(result.error, "");
@@ -206,7 +226,7 @@ TEST_P(ControlFaults, OneThreadAtATimeUsesATag) {
 
 // Nothing that a rank with another token says is heard: it does not come in.
 TEST_P(ControlFaultsOfProcesses, RankWithAnotherTokenIsNotLetIn) {
-  RankJob wrong = job(2, milliseconds(1500));
+  RankJob wrong = job(2, milliseconds(20'000));
   wrong.prepare = [](JobMember& member) {
     if (member.rank == 1) member.token = "guessed";
   };

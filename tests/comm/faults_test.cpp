@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <optional>
 #include <stdexcept>
 #include <thread>
 
@@ -53,21 +54,21 @@ TEST_P(FaultsOfProcesses, KilledRankIsSeenAtOnce) {
                    "gradients of layers.3 (all_reduce in group world, ranks 0, 1, 2): ");
     expect_all_say(results, victim, cat("rank ", victim, " was lost"));
     for (const RankResult& result : results) {
-      // The deadline is twenty seconds.
-      EXPECT_LT(result.seconds - results[static_cast<size_t>(victim)].seconds, 5);
+      // The deadline is fifty seconds.
+      EXPECT_LT(result.seconds - results[static_cast<size_t>(victim)].seconds, 30);
     }
   }
 }
 
 TEST_P(FaultsOfProcesses, StoppedRankIsSeenAtTheDeadline) {
-  auto results = run_ranks(job(3, milliseconds(1500)), [](Communicator& communicator) {
+  auto results = run_ranks(job(3, milliseconds(3000)), [](Communicator& communicator) {
     sum_of_ones(communicator, "start");
     if (communicator.rank() == 1) ::raise(SIGSTOP);
     sum(communicator, communicator.world(), "loss");
   });
   EXPECT_EQ(results[1].signal, SIGSTOP);
   expect_all_say(results, 1, "rank 1 did not answer rank ");
-  expect_all_say(results, 1, " within 1.5 s");
+  expect_all_say(results, 1, " within 3 s");
   expect_all_say(results, 1, "loss (all_reduce in group world");
 }
 
@@ -87,6 +88,7 @@ TEST_P(FaultsOfProcesses, ARankThatCannotWatchItsConnectionsIsNamedAtOnce) {
 
 TEST_P(Faults, ReportedFailureReachesRanksInOtherGroups) {
   MeetingPoint start(4);
+  const MeetingPoint failed(1);
   auto results = run_ranks(job(4), [&](Channels& channels) {
     Communicator& communicator = *channels.communicator;
     int r = communicator.rank();
@@ -100,23 +102,27 @@ TEST_P(Faults, ReportedFailureReachesRanksInOtherGroups) {
       sum_of_ones(communicator, "end");
     }
     // Rank 0 waits for rank 1, which has other things to do.
-    if (r == 1) std::this_thread::sleep_for(milliseconds(1500));
+    if (r == 1) failed.wait();
+    std::optional<ArrivesAtEnd> tell;
+    if (r == 0) tell.emplace(failed);
     sum(communicator, pair, "in pairs");
     sum_of_ones(communicator, "end");
   });
   expect_all_say(results, -1, "rank 2 failed: the disk is full");
   EXPECT_TRUE(contains(results[0].error, "in pairs (all_reduce in group pair, ranks 0, 1)"));
-  EXPECT_LT(results[0].seconds, 10);
+  EXPECT_LT(results[0].seconds, 30);
 }
 
 // Rank 3 is the first whose deadline is over: it waits for rank 1, which waits for rank 0.
 TEST_P(Faults, TheRankAtTheEndOfAChainOfWaitsIsNamed) {
-  auto results = run_ranks(job(4, milliseconds(1000)), [](Communicator& communicator) {
+  const MeetingPoint given_up(3);
+  auto results = run_ranks(job(4, milliseconds(3000)), [&](Communicator& communicator) {
     int r = communicator.rank();
     const CommGroup& row = communicator.make_group({r / 2 * 2, r / 2 * 2 + 1}, "row");
     const CommGroup& column = communicator.make_group({r % 2, r % 2 + 2}, "column");
     sum_of_ones(communicator, "start");
-    if (r == 0) std::this_thread::sleep_for(milliseconds(3000));
+    if (r == 0) given_up.wait();
+    const ArrivesAtEnd tell(given_up);
     if (r == 1) std::this_thread::sleep_for(milliseconds(100));
     if (r == 1) sum(communicator, row, "in rows");
     sum(communicator, column, "in columns");
@@ -160,7 +166,8 @@ TEST_P(Faults, RankThatLeavesEarlyIsNamed) {
 
 TEST_P(Faults, RankThatThrowsInTheMiddleOfACallEndsTheOthers) {
   int32_t ones[2] = {1, 1}, sums[2] = {};  // longer there than the call of a rank that throws
-  auto results = run_ranks(job(2), [&](Communicator& communicator) {
+  auto results = run_ranks(job(2), [&](Channels& channels) {
+    Communicator& communicator = *channels.communicator;
     const int rank = communicator.rank();
     CommCall call{.action = CommAction::kAllReduce,
                   .group = &communicator.world(),
@@ -175,14 +182,19 @@ TEST_P(Faults, RankThatThrowsInTheMiddleOfACallEndsTheOthers) {
       std::this_thread::sleep_for(milliseconds(50));
       throw std::runtime_error("something else");
     }
-    std::this_thread::sleep_for(milliseconds(1000));
+    // It comes to that call too late.
+    try {
+      channels.control->barrier("end");
+      require(false, "the call went through");
+    } catch (const CommError&) {
+    }
     communicator.run(call);
     sum_of_ones(communicator, "end");
   });
   EXPECT_EQ(results[0].error, "something else");
   EXPECT_TRUE(contains(results[1].error, "rank 0 failed: it ended in the middle of a call"))
       << results[1].error;
-  EXPECT_LT(results[0].seconds, 10);
+  EXPECT_LT(results[0].seconds, 30);
 }
 
 // Ranks whose programs have taken different ways: the first call in which a pair differs says so.
@@ -229,7 +241,7 @@ TEST_P(Faults, RanksOutOfStepStopAtOnceAndNameBothCalls) {
     expect_all_say(results, -1, "are out of step: rank ");
     expect_all_say(results, -1, cat("rank 1 is in ", words(odd)));
     expect_all_say(results, -1, words(even));
-    for (const RankResult& result : results) EXPECT_LT(result.seconds, 10);
+    for (const RankResult& result : results) EXPECT_LT(result.seconds, 30);
   }
 }
 
@@ -247,7 +259,7 @@ TEST(StoppedJob, GoesOnHoweverLongItWasStopped) {
   const pid_t child = ::fork();
   if (child == 0) {
     RankJob job;
-    job.deadline = milliseconds(2000);
+    job.deadline = milliseconds(4000);
     // Rank 0 waits, and the process is stopped meanwhile.
     auto wait_in = [&](int rank, const auto& call) {
       if (rank == 0)
@@ -269,7 +281,7 @@ TEST(StoppedJob, GoesOnHoweverLongItWasStopped) {
   for (char byte; ::read(ends[0], &byte, 1) == 1;) {
     std::this_thread::sleep_for(milliseconds(200));
     ::kill(child, SIGSTOP);
-    std::this_thread::sleep_for(milliseconds(2500));
+    std::this_thread::sleep_for(milliseconds(4500));
     ::kill(child, SIGCONT);
   }
   ::close(ends[0]);
@@ -292,15 +304,15 @@ class Joining : public testing::Test {
 };
 
 TEST_F(Joining, NamesRanksThatHaveNotArrived) {
-  RankJob absent = job(4, milliseconds(1500));
+  RankJob absent = job(4, milliseconds(3000));
   absent.absent = {2, 3};
   auto results = run_ranks(absent, [](Communicator&) {});
-  EXPECT_EQ(results[0].error, "ranks 2, 3 of 4 have not arrived within 1.5 s");
-  EXPECT_EQ(results[1].error, "ranks 2, 3 of 4 have not arrived within 1.5 s");
+  EXPECT_EQ(results[0].error, "ranks 2, 3 of 4 have not arrived within 3 s");
+  EXPECT_EQ(results[1].error, "ranks 2, 3 of 4 have not arrived within 3 s");
   absent.absent = {0};
   results = run_ranks(absent, [](Communicator&) {});
   for (size_t rank : {1, 2, 3})
-    EXPECT_EQ(results[rank].error, "rank 0 of 4 has not arrived within 1.5 s");
+    EXPECT_EQ(results[rank].error, "rank 0 of 4 has not arrived within 3 s");
 }
 
 // It told the others its address, and ended before they were connected.
@@ -313,12 +325,12 @@ TEST(Connecting, ARankThatHasEndedIsNoticedBeforeTheDeadline) {
     self.world_size = 3;
     auto start = std::chrono::steady_clock::now();
     try {
-      connect_peers(own, self, {own.address(), gone, gone}, start + milliseconds(20'000));
+      connect_peers(own, self, {own.address(), gone, gone}, start + milliseconds(60'000));
       ADD_FAILURE() << "it connected";
     } catch (const CommError& error) {
       EXPECT_TRUE(contains(error.what(), "rank 1 was lost: its process has ended")) << error.what();
     }
-    EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(10'000));
+    EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(30'000));
   }
 }
 
@@ -350,7 +362,7 @@ TEST(Connecting, SilentConnectionsHoldUpNobody) {
 
 TEST_F(Joining, RefusesAnotherToken) {
   for (int victim : {0, 1}) {  // rank 1 is on another host than rank 0, rank 2 on the same
-    RankJob wrong = job(3, milliseconds(2000));
+    RankJob wrong = job(3, milliseconds(20'000));
     wrong.prepare = [victim](JobMember& member) {
       if (member.rank == victim) member.token = "guessed";
     };
@@ -364,7 +376,7 @@ TEST_F(Joining, RefusesAnotherToken) {
 }
 
 TEST_F(Joining, ComparesWorldSizes) {
-  RankJob wrong = job(2, milliseconds(2000));
+  RankJob wrong = job(2, milliseconds(20'000));
   wrong.prepare = [](JobMember& member) {
     if (member.rank == 1) member.world_size = 3;
   };
@@ -373,7 +385,7 @@ TEST_F(Joining, ComparesWorldSizes) {
 }
 
 TEST_F(Joining, RefusesTheSameRankTwice) {
-  RankJob wrong = job(2, milliseconds(1500));
+  RankJob wrong = job(2, milliseconds(3000));
   wrong.prepare = [](JobMember& member) { member.rank = 0; };
   auto results = run_ranks(wrong, [](Communicator&) {});
   bool first = contains(results[0].error, "rank 0 of 2 has joined already");
@@ -396,7 +408,7 @@ TEST_F(Joining, NamesAnInterfaceThatDoesNotExist) {
 }
 
 TEST_F(Joining, UsesTheInterfaceOfTheName) {
-  RankJob good = job(2, milliseconds(10'000));
+  RankJob good = job(2, milliseconds(50'000));
   good.prepare = [](JobMember& member) { member.interface = "lo"; };
   for (const RankResult& result :
        run_ranks(good, [](Communicator& communicator) { sum_of_ones(communicator, "here"); }))
@@ -404,7 +416,7 @@ TEST_F(Joining, UsesTheInterfaceOfTheName) {
 }
 
 TEST_F(Joining, SharedMemoryBetweenHostsIsRefused) {
-  RankJob wrong = job(2, milliseconds(2000));
+  RankJob wrong = job(2, milliseconds(20'000));
   wrong.way = Way::kSharedMemory;
   wrong.prepare = [](JobMember& member) { member.host_id = cat(member.rank); };
   for (const RankResult& result : run_ranks(wrong, [](Communicator&) {}))

@@ -1,6 +1,7 @@
 #include "tests/comm/rank_runner.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +21,7 @@ namespace {
 
 // A rank that hangs all the same must not outlive the test.
 constexpr unsigned kProcessSeconds = 60;
+constexpr double kMeetingSeconds = 50;
 constexpr const char* kToken = "a token of the test";
 
 std::string error_of(const std::function<void()>& action) {
@@ -38,12 +40,14 @@ std::vector<RankResult> run_threads(const RankJob& job,
                                                         : ThreadHub::Access::kDirect);
   std::vector<RankResult> results(static_cast<size_t>(job.world));
   std::vector<std::thread> threads;
+  const MeetingPoint begun(job.world);
   double start = monotonic_seconds();
   for (int rank = 0; rank < job.world; ++rank) {
     threads.emplace_back([&, rank] {
       RankResult& result = results[static_cast<size_t>(rank)];
       result.error = error_of([&] {
         Channels channels = thread_channels(hub, rank, {job.deadline});
+        begun.arrive_and_wait();
         body(channels);
       });
       result.seconds = monotonic_seconds() - start;
@@ -70,8 +74,8 @@ Transport transport_of(Way way) {
                                      : Transport::kAuto;
 }
 
-[[noreturn]] void run_child(const RankJob& job, int rank, int ports, int result,
-                            const std::function<void(Channels&)>& body) {
+[[noreturn]] void run_child(const RankJob& job, int rank, const MeetingPoint& begun, int ports,
+                            int result, const std::function<void(Channels&)>& body) {
   ::alarm(kProcessSeconds);
   std::string error = error_of([&] {
     int store_port = 0;
@@ -79,6 +83,7 @@ Transport transport_of(Way way) {
             "port of the store");
     auto store = std::make_shared<TcpStore>(Endpoint{"127.0.0.1", store_port}, kToken,
                                             std::chrono::seconds(kProcessSeconds));
+    begun.arrive_and_wait();
     Channels channels =
         connect(member_of(job, rank), std::move(store), {job.deadline}, transport_of(job.way));
     body(channels);
@@ -118,6 +123,7 @@ std::vector<RankResult> run_processes(const RankJob& job,
                                       const std::function<void(Channels&)>& body) {
   std::vector<Child> children(static_cast<size_t>(job.world));
   std::vector<RankResult> results(children.size());
+  const MeetingPoint begun(job.world - static_cast<int>(job.absent.size()));
   int ports[2];
   require(::pipe2(ports, O_CLOEXEC) == 0, "pipe");
   double start = monotonic_seconds();
@@ -128,7 +134,7 @@ std::vector<RankResult> run_processes(const RankJob& job,
     require(::pipe2(ends, O_CLOEXEC) == 0, "pipe");
     child.pid = ::fork();
     require(child.pid >= 0, "fork");
-    if (child.pid == 0) run_child(job, rank, ports[0], ends[1], body);
+    if (child.pid == 0) run_child(job, rank, begun, ports[0], ends[1], body);
     ::close(ends[1]);
     child.pipe = ends[0];
     child.running = true;
@@ -159,6 +165,23 @@ std::vector<RankResult> run_processes(const RankJob& job,
 }
 
 }  // namespace
+
+MeetingPoint::MeetingPoint(int ranks) : ranks_(ranks) {
+  void* memory =
+      ::mmap(nullptr, sizeof *arrived_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  require(memory != MAP_FAILED, "mmap");
+  arrived_ = static_cast<int*>(memory);
+}
+
+MeetingPoint::~MeetingPoint() { ::munmap(arrived_, sizeof *arrived_); }
+
+void MeetingPoint::wait() const {
+  for (const double end = monotonic_seconds() + kMeetingSeconds;
+       std::atomic_ref<int>(*arrived_) < ranks_;) {
+    require(monotonic_seconds() < end, "not all ranks have come");
+    ::usleep(1000);
+  }
+}
 
 std::string name(Way way) {
   constexpr const char* kNames[] = {"Threads", "StagedThreads", "SharedMemory", "Gloo", "Mix"};

@@ -1,4 +1,5 @@
 #pragma once
+#include <atomic>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -15,6 +16,41 @@ constexpr bool kThreadSanitizer = true;
 #else
 constexpr bool kThreadSanitizer = false;
 #endif
+
+// Where ranks, threads or forked processes, wait for each other beside the channels under test:
+// those end a barrier of their own one after the other.
+class MeetingPoint {
+ public:
+  // Of so many arrivals.
+  explicit MeetingPoint(int ranks);
+  MeetingPoint(const MeetingPoint&) = delete;
+  MeetingPoint& operator=(const MeetingPoint&) = delete;
+  ~MeetingPoint();
+
+  void arrive() const { ++std::atomic_ref<int>(*arrived_); }
+  // Returns when all have arrived; fails the rank where they do not within the time of a test.
+  void wait() const;
+  void arrive_and_wait() const {
+    arrive();
+    wait();
+  }
+
+ private:
+  int ranks_;
+  int* arrived_;  // in memory that forked processes share
+};
+
+// Arrives at the end of its scope, be it by an error.
+class ArrivesAtEnd {
+ public:
+  explicit ArrivesAtEnd(const MeetingPoint& point) : point_(point) {}
+  ArrivesAtEnd(const ArrivesAtEnd&) = delete;
+  ArrivesAtEnd& operator=(const ArrivesAtEnd&) = delete;
+  ~ArrivesAtEnd() { point_.arrive(); }
+
+ private:
+  const MeetingPoint& point_;
+};
 
 // How ranks are made and what connects them.
 enum class Way { kThreads, kStagedThreads, kSharedMemory, kGloo, kMix };
@@ -38,7 +74,8 @@ struct RankResult {
 };
 
 // Runs `body` on every rank, each on a thread or in a forked process of its own, and returns when
-// all have ended. A process that stops itself is killed once the others have ended.
+// all have ended. They connect when all are there: deadlines say nothing of how soon a process or
+// thread begins. A process that stops itself is killed once the others have ended.
 std::vector<RankResult> run_ranks(const RankJob& job, const std::function<void(Channels&)>& body);
 std::vector<RankResult> run_ranks(const RankJob& job,
                                   const std::function<void(Communicator&)>& body);

@@ -171,7 +171,7 @@ class SlurmTokens : public testing::Test {
   ~SlurmTokens() override { std::filesystem::current_path(before_); }
 
   static SlurmStep task(int number) { return with("SLURM_PROCID", cat(number)).value(); }
-  static std::string token_of(int number, int milliseconds = 5'000) {
+  static std::string token_of(int number, int milliseconds = 60'000) {
     return SlurmToken(task(number), lookup({}), std::chrono::milliseconds(milliseconds)).value();
   }
 

@@ -20,7 +20,7 @@ namespace {
 using namespace std::chrono_literals;
 using std::chrono::steady_clock;
 
-Deadline soon() { return steady_clock::now() + 5s; }
+Deadline soon() { return steady_clock::now() + 60s; }
 
 // What a client says that gives up for good: a CommError of a class that only tcp_store.cpp knows.
 template <class Action>
@@ -36,7 +36,7 @@ std::string refusal(Action action) {
 
 class TcpStoreTest : public testing::Test {
  protected:
-  TcpStore client(const std::string& token = "secret") { return {address(), token, 5s}; }
+  TcpStore client(const std::string& token = "secret") { return {address(), token, 60s}; }
   Endpoint address() const { return {"127.0.0.1", server_.port()}; }
   // A connection that has said hello and holds the server's.
   FileDescriptor raw(std::string* theirs = nullptr) {
@@ -120,7 +120,7 @@ TEST_F(TcpStoreTest, KeepsTheContract) {
 }
 
 TEST_F(TcpStoreTest, PrefixesKeepGroupsApart) {
-  auto store = std::make_shared<TcpStore>(address(), "secret", 5s);
+  auto store = std::make_shared<TcpStore>(address(), "secret", 60s);
   PrefixStore first(store, "attempt/0/"), second(store, "attempt/1/");
   first.set("x", "1");
   EXPECT_EQ(second.find("x"), std::nullopt);
@@ -143,7 +143,7 @@ TEST_F(TcpStoreTest, ManyThreadsCountTogether) {
       }
       // All meet: each one waits while others still use the same client.
       store.set(cat("here/", t), "1");
-      for (int other = 0; other < 8; ++other) store.get(cat("here/", other), 5s);
+      for (int other = 0; other < 8; ++other) store.get(cat("here/", other), 60s);
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -172,20 +172,22 @@ TEST(TcpStore, AServerWithoutTheTokenIsRefusedToo) {
     receive_exactly(socket, kStoreProofSize, soon());
     send_all(socket, cat('\1', std::string(32, 'p')), soon());
   });
-  expect_contains(refusal([&] { TcpStore(address, "secret", 5s); }), "another job's token");
+  expect_contains(refusal([&] { TcpStore(address, "secret", 60s); }), "another job's token");
   impostor.join();
 }
 
 TEST(TcpStore, OtherProgramsAreNamedAsSuch) {
   struct Case {
     std::string says, expected;
+    std::chrono::milliseconds deadline = 60s;
   };
   std::string newer = store_hello(std::string(32, 's'));
   newer[kStoreMagic.size()] = 7;
   for (const Case& c : {Case{"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak the protocol"},
                         Case{"tes", "does not speak the protocol"},
                         Case{newer, "speaks version 7 of the protocol, this program version 3"},
-                        Case{"", "connected, but closed at once"}}) {
+                        // It may be on its way to its end, with another behind it: no refusal.
+                        Case{"", "connected, but closed at once", 3s}}) {
     FileDescriptor listener = listen_on({"127.0.0.1", 0});
     Endpoint address{"127.0.0.1", local_port(listener)};
     std::atomic<bool> done = false;
@@ -200,7 +202,7 @@ TEST(TcpStore, OtherProgramsAreNamedAsSuch) {
         send_all(socket, c.says, soon());
       }
     });
-    expect_contains(refusal([&] { TcpStore(address, "secret", 300ms); }), c.expected);
+    expect_contains(refusal([&] { TcpStore(address, "secret", c.deadline); }), c.expected);
     done = true;
     other.join();
   }
@@ -222,12 +224,12 @@ TEST(TcpStore, IsFoundAmongSeveralPlaces) {
   std::vector<Endpoint> places;
   for (int port : {local_port(other), another.port(), closed, own.port()})
     places.push_back({"127.0.0.1", port});
-  TcpStore client(places, "secret", 10s);
+  TcpStore client(places, "secret", 60s);
   client.set("a", "b");
   EXPECT_EQ(own.store().find("a"), "b");
   EXPECT_EQ(another.store().find("a"), std::nullopt);
   places.pop_back();
-  expect_contains(message_of<CommError>([&] { TcpStore(places, "secret", 300ms); }),
+  expect_contains(message_of<CommError>([&] { TcpStore(places, "secret", 1s); }),
                   cat("no store answered at 127.0.0.1:", places[0].port, " to ", closed));
   done = true;
   web.join();
@@ -290,7 +292,7 @@ TEST(TcpStore, NobodyThereIsAnErrorAtTheDeadline) {
   int port = free_port();
   auto begin = steady_clock::now();
   std::string message = message_of<CommError>([&] { TcpStore({"127.0.0.1", port}, "", 300ms); });
-  EXPECT_LT(steady_clock::now() - begin, 5s);
+  EXPECT_LT(steady_clock::now() - begin, 60s);
   expect_contains(message,
                   cat("no store answered at 127.0.0.1:", port, " within 0.3 s (Connection ref"));
   expect_contains(message_of<CommError>([&] {
@@ -306,7 +308,7 @@ TEST(TcpStore, WaitsForAServerThatStartsLater) {
     std::this_thread::sleep_for(100ms);
     server = std::make_unique<TcpStoreServer>("t", Endpoint{"127.0.0.1", port});
   });
-  TcpStore client({"127.0.0.1", port}, "t", 10s);
+  TcpStore client({"127.0.0.1", port}, "t", 60s);
   client.set("a", "b");
   late.join();
 }
@@ -324,7 +326,7 @@ TEST_F(TcpStoreTest, APortInUseIsNamed) {
 
 TEST(TcpStore, ALostServerEndsEveryWaitAtOnce) {
   auto server = std::make_unique<TcpStoreServer>("t");
-  TcpStore client({"127.0.0.1", server->port()}, "t", 5s);
+  TcpStore client({"127.0.0.1", server->port()}, "t", 60s);
   std::thread killer([&] {
     std::this_thread::sleep_for(50ms);
     server.reset();
@@ -332,7 +334,7 @@ TEST(TcpStore, ALostServerEndsEveryWaitAtOnce) {
   auto begin = steady_clock::now();
   std::string message = message_of<CommError>([&] { client.get("k", 1h); });
   killer.join();
-  EXPECT_LT(steady_clock::now() - begin, 5s);
+  EXPECT_LT(steady_clock::now() - begin, 60s);
   expect_contains(message, "lost the store at 127.0.0.1:");
   expect_contains(message, "at key 'k'");
   expect_contains(message_of<CommError>([&] { client.set("k", "v"); }), "lost the store");
