@@ -30,7 +30,7 @@ TEST_F(BadJobs, DifferentTransportsAreNamedOnEveryRank) {
 // Three jobs at once, since each of them ends at its deadline: in one a rank has another token, in
 // one two never start, in one a rank is started twice and one not at all.
 TEST_F(BadJobs, RanksThatDoNotJoin) {
-  Words words = job(1, {"--comm_timeout", "2"});
+  Words words = job(1, {"--comm_timeout", "10"});
   int few = free_port(), twice = free_port();
   std::vector<pid_t> token{start_rank(0, 2, port_, words),
                            start_rank(1, 2, port_, words, {{"TESSERA_JOB_TOKEN", "another"}})};
@@ -39,15 +39,15 @@ TEST_F(BadJobs, RanksThatDoNotJoin) {
                            start_rank(1, 3, twice, words, {}, "again")};
 
   auto results = all_fail(token);
-  expect_contains(results[0].message(), "rank 1 of 2 has not arrived within 2 s");
+  expect_contains(results[0].message(), "rank 1 of 2 has not arrived within 10 s");
   expect_contains(results[1].message(), "refused this process: another job's token");
   for (const ProgramResult& result : all_fail(missing))
-    expect_contains(result.message(), "ranks 1, 3 of 4 have not arrived within 2 s");
+    expect_contains(result.message(), "ranks 1, 3 of 4 have not arrived within 10 s");
   results = all_fail(twins);
-  expect_contains(results[0].message(), "rank 2 of 3 has not arrived within 2 s");
+  expect_contains(results[0].message(), "rank 2 of 3 has not arrived within 10 s");
   expect_contains(results[1].message() + results[2].message(), "rank 1 of 3 has joined already");
   expect_contains(results[1].message() + results[2].message(),
-                  "rank 2 of 3 has not arrived within 2 s");
+                  "rank 2 of 3 has not arrived within 10 s");
 }
 
 TEST_F(BadJobs, ALongWaitSaysWhomItIsFor) {

@@ -87,7 +87,6 @@ TEST_F(Commands, PlanOfThePublishedModels) {
     expect_contains(result.out, cat(p.parameters, " parameters"));
     for (const char* what : {"moments", "gradients", "arena", "Live at the peak", "FLOP a step"})
       expect_contains(result.out, what);
-    EXPECT_LT(result.seconds, 30) << p.name;  // 1 to 2 s on an idle machine
     // The preset's context is 4096: the report says which window it took instead.
     expect_contains(result.out, "Step: 1 x 1 windows of 2048 tokens");
     expect_contains(result.err, "windows of 2048 tokens, the default of --max_context_width");

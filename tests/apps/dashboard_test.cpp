@@ -24,10 +24,10 @@ class DashboardOfRuns : public Ranks {
     const std::string answer = http_answer(port_, page_ + "state/0/0");
     return nlohmann::json::parse(answer.substr(answer.find("\r\n\r\n")));
   }
-  // Asks until it is so, half a minute at most.
+  // Asks until it is so, 100 s at most.
   nlohmann::json wait_until(const std::function<bool(const nlohmann::json&)>& is_so) const {
     nlohmann::json all;
-    for (int i = 0; i < 600; ++i) {
+    for (const double end = monotonic_seconds() + 100; monotonic_seconds() < end;) {
       all = state();
       if (is_so(all)) return all;
       std::this_thread::sleep_for(std::chrono::milliseconds(50));

@@ -18,7 +18,7 @@ class Export : public ProgramTest {
   }
   static Words quick(const Words& more) {
     return train({"--threads", "1", "--peak_tflops_per_gpu", "1", "--train_batch_size", "1",
-                  "--run_validation", "0", "--comm_timeout", "20"}) +
+                  "--run_validation", "0", "--comm_timeout", "60"}) +
            more;
   }
   std::string weights(const std::string& directory) const {

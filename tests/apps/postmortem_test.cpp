@@ -33,7 +33,8 @@ class PostmortemCommand : public Ranks {
   void stop_in_a_layer(pid_t rank) {
     for (int i = 0; i < 200; ++i) {
       ::kill(rank, SIGSTOP);
-      for (int k = 0; k < 20; ++k) {
+      // Less long than the limits of the jobs: the other rank would give it up.
+      for (const double end = monotonic_seconds() + 2; monotonic_seconds() < end;) {
         const Json found = postmortem();
         if (!found["ranks"][1].contains("layer")) break;
         if (found["culprits"] == Json({1}) && !found["waits"].empty()) return;
@@ -93,7 +94,7 @@ TEST_F(PostmortemCommand, OfARankThatWasKilled) {
 
 // One ends itself at its time limit while it waits for the other, which goes on for a moment then.
 TEST_F(PostmortemCommand, OfARankThatWasStoppedUntilTheOtherGaveUp) {
-  const pid_t agent = start_job({"--step_timeout", "2", "--comm_timeout", "60"});
+  const pid_t agent = start_job({"--step_timeout", "8", "--comm_timeout", "100"});
   stop_in_a_layer(process_of(1));
   const ProgramResult result = finish(agent);
   EXPECT_EQ(result.status, 124);
@@ -136,13 +137,13 @@ TEST_F(PostmortemCommand, OfARankThatCrashed) {
 // The ranks give it up at their deadline, and write where they were by themselves.
 TEST_F(PostmortemCommand, OfAJobWhoseDeadlinePassed) {
   const int port = free_port();
-  const Words words = endless({"--comm_timeout", "3"});
+  const Words words = endless({"--comm_timeout", "8"});
   const std::vector<pid_t> ranks{start_rank(0, 2, port, words), start_rank(1, 2, port, words)};
   wait_for("m", "\"batch\":3,");
   stop_in_a_layer(ranks[1]);
   const ProgramResult waited = finish(ranks[0]);
   EXPECT_EQ(waited.status, 1) << waited.err;
-  wait_for("flight/attempt_0/rank_0.report", "reason: rank 1 did not answer rank 0 within 3 s");
+  wait_for("flight/attempt_0/rank_0.report", "reason: rank 1 did not answer rank 0 within 8 s");
   Json found = postmortem();
   EXPECT_EQ(found["culprits"], Json({1}));
   EXPECT_TRUE(found["ranks"][1].contains("layer"));

@@ -105,8 +105,8 @@ TEST_F(Profile, OfSeveralRanksIsMergedWithArrows) {
 
 TEST_F(Profile, OfARunThatIsAskedToEndIsWrittenAndSoIsItsCheckpoint) {
   const pid_t child = start(
-      train({"--max_steps", "100000", "--run_validation", "0", "--use_profiler", "1",
-             "--profiler_active", "100000", "--checkpoint_dir", "c"}),
+      train({"--max_steps", "100000", "--epochs", "100000", "--run_validation", "0",
+             "--use_profiler", "1", "--profiler_active", "100000", "--checkpoint_dir", "c"}),
       [] {}, "asked");
   wait_for("asked.err", "Batch 6 ");
   ::kill(child, SIGTERM);

@@ -14,7 +14,7 @@ class Ranks : public ProgramTest {
   // `rows` windows a data-parallel rank; no time for a measurement of the machine's peak.
   static Words job(int rows, const Words& more = {}) {
     return train({"--train_batch_size", cat(rows), "--threads", "1", "--peak_tflops_per_gpu", "1",
-                  "--max_steps", cat(kSteps), "--run_validation", "0", "--comm_timeout", "20"}) +
+                  "--max_steps", cat(kSteps), "--run_validation", "0", "--comm_timeout", "60"}) +
            more;
   }
   static Words agent(int ranks, const Words& words) {

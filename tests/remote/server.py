@@ -164,7 +164,7 @@ class Handler(S3Requests, BaseHTTPRequestHandler):
         if word == "slow":
             time.sleep(float(argument))
         if word == "hold" and first == int(argument):
-            time.sleep(30)
+            time.sleep(100)
         if word == "whole":  # a server that does not know Range
             return self.answer(200, content)
         if word == "chunked":  # and none that tells its length
@@ -219,7 +219,7 @@ class Handler(S3Requests, BaseHTTPRequestHandler):
         return True
 
     # The hub. Of a repository O/N.json says: revisions (directories below O/N), moved_on (what a branch is another name
-    # of), page (files a page), token (who may ask at all), gated (who may read files), missing, slow (one file), limit
+    # of), page (files a page), token (who may ask at all), gated (who may read files), missing, slow (one file, slow_seconds), limit
     # (requests that are refused first), uses (of a link), trouble (is_bad_day), moved, next_host, wrong_hash.
 
     def hub(self, path, url):
@@ -263,7 +263,7 @@ class Handler(S3Requests, BaseHTTPRequestHandler):
                 return self.answer(403, headers=[("X-Error-Code", "GatedRepo"),
                                                  ("X-Error-Message", "Access to this model is restricted")])
             if resolve[4] == settings.get("slow"):
-                time.sleep(0.5)
+                time.sleep(settings.get("slow_seconds", 0.5))
             file = folder / resolve[4]
             if resolve[4] == settings.get("missing"):
                 return self.answer(404, headers=[("X-Error-Message", "Entry not found")])
