@@ -261,7 +261,7 @@ TEST_F(CudaRanksTest, NameARankThatDoesNotCome) {
   std::vector<std::string> errors(2);
   std::latch over(2);
   on_ranks(2, [&](int rank, Control& control) {
-    const std::chrono::milliseconds soon(500);
+    const std::chrono::milliseconds soon(4000);
     CudaBackend backend({.gpu = rank, .control = &control, .deadline = soon});
     const ProgramOptions options = options_of(Spread{2}, DType::kF32);
     Session session(build_programs(model_builder(tiny_model()), options), backend, rank);

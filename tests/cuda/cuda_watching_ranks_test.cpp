@@ -104,7 +104,7 @@ TEST_F(CudaWatchingRanks, NamesTheLayerInWhichARankHangs) {
     FlightRecorder recorder(
         {.directory = directory.path() / "attempt_0", .rank = rank, .world_size = 2, .job = "job"});
     CudaBackend backend(
-        {.gpu = rank, .control = &control, .deadline = std::chrono::milliseconds(2000)});
+        {.gpu = rank, .control = &control, .deadline = std::chrono::milliseconds(6000)});
     const ProgramOptions options = sharded();
     Session session(build_programs(model_builder(tiny_model()), options), backend, rank);
     session.allocate();
@@ -121,7 +121,7 @@ TEST_F(CudaWatchingRanks, NamesTheLayerInWhichARankHangs) {
       session.start_update(1e-2, 1, {}).result();
     });
   });
-  expect_contains(error, "rank 0 has waited 2 s, the device is in a wait for all_gather in ");
+  expect_contains(error, "rank 0 has waited 6 s, the device is in a wait for all_gather in ");
   const FlightDirectory flights = read_flights(directory.path());
   const Postmortem postmortem = postmortem_of(flights, 0);
   expect_contains(postmortem.ranks.at(0).now, "waiting for all_gather in ");

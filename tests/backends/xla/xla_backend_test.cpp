@@ -2,6 +2,7 @@
 // the cache of compiled programs; a rank that does not come. Needs a plug-in.
 #include "backends/xla/xla_backend.h"
 
+#include <latch>
 #include <thread>
 
 #include "backends/xla/device_backend.h"
@@ -234,23 +235,26 @@ TEST_F(XlaBackendTest, RefusesWhatItCannotDo) {
 TEST_F(XlaBackendTest, NamesTheRankThatDoesNotCome) {
   auto hub = std::make_shared<ThreadHub>(3);
   std::vector<std::string> errors(3);
+  std::latch compiled(3), given_up(2);
   std::vector<std::jthread> threads;
   const Case c{.spread = {3}};
   for (int rank = 0; rank < 3; ++rank) {
     threads.emplace_back([&, rank] {
-      Channels channels = thread_channels(hub, rank, {std::chrono::seconds(5)});
+      Channels channels = thread_channels(hub, rank, {std::chrono::seconds(15)});
       XlaBackend backend({plugin_, {}}, channels.control.get());
       const ModelConfig model = tiny_model();
       const ProgramOptions options = options_of({.spread = {3, "no_shard"}}, model);
       Session session(build_programs(model_builder(model), options), backend, rank);
       session.allocate();
-      if (rank == 1) std::this_thread::sleep_for(std::chrono::seconds(8));
+      compiled.arrive_and_wait();
+      if (rank == 1) given_up.wait();
       TinyBatch batch(options.batch, kLength, 0);
       try {
         session.accumulate(std::vector{batch.view()});
       } catch (const CommError& error) {
         errors[static_cast<size_t>(rank)] = error.what();
       }
+      if (rank != 1) given_up.count_down();
     });
   }
   threads.clear();
