@@ -170,7 +170,7 @@ TEST_F(Bucket, PruningChooses) {
 }
 
 TEST_F(Bucket, TheLockIsForOneAndRemovesLeftovers) {
-  const BucketLock::Timing timing{milliseconds(100), milliseconds(600)};
+  const BucketLock::Timing timing{milliseconds(100), milliseconds(60'000)};
   const std::string job = random_id();
   save(directory_, 1);
   save(directory_, 2);
@@ -203,7 +203,7 @@ TEST_F(Bucket, TheLockLeavesUploadsOfOthers) {
         std::make_unique<S3Upload>(bucket_store(), (directory_ / name).string(), content.size()));
     uploads.back()->write(content.data(), content.size());
   }
-  BucketLock lock(directory_, {random_id(), 0}, {milliseconds(100), milliseconds(600)});
+  BucketLock lock(directory_, {random_id(), 0}, {milliseconds(100), milliseconds(60'000)});
   for (size_t i = 0; i < 2; ++i) EXPECT_THROW(uploads[i]->commit(), UserError) << i;
   for (size_t i = 2; i < uploads.size(); ++i) EXPECT_NO_THROW(uploads[i]->commit()) << i;
 }
@@ -244,7 +244,7 @@ TEST_F(Bucket, ALostAnswerDoesNotLoseTheLock) {
 }
 
 TEST_F(Bucket, OfManyAtOnceOneHasTheLock) {
-  const BucketLock::Timing timing{milliseconds(50), milliseconds(2'000)};
+  const BucketLock::Timing timing{milliseconds(50), milliseconds(60'000)};
   std::atomic<int> have = 0, refused = 0;
   std::vector<std::thread> threads;
   for (int i = 0; i < 6; ++i) {

@@ -72,7 +72,7 @@ TEST_F(HttpClient, GivesUpWhereTheServerAsksForMoreThanTheDeadline) {
   double begin = monotonic_seconds();
   std::string message =
       user_error([&] { get(server_.url("/files/a.bin?plan=429:3600&X=hidden")); });
-  EXPECT_LT(monotonic_seconds() - begin, 10);
+  EXPECT_LT(monotonic_seconds() - begin, 60);
   expect_contains(message, "/files/a.bin': status 429 (1 attempt); the server asks to wait 3600 s");
   expect_lacks(message, "hidden");
 }
@@ -134,12 +134,15 @@ TEST_F(HttpClient, AnswersAreBounded) {
 
 TEST_F(HttpClient, ATrickleIsGivenUp) {
   settings_.timeouts.low_speed_bytes = 500;
-  settings_.timeouts.low_speed_seconds = 1;
+  settings_.timeouts.low_speed_seconds = 3;
   settings_.attempts = 2;
-  std::thread recovers([this] {
-    HttpResponse response = get(server_.url("/files/a.bin?plan=trickle,ok&id=4"));
+  std::thread recovers([this, patient = settings_]() mutable {
+    patient.attempts = 4;
+    HttpRequest request;
+    request.url = server_.url("/files/a.bin?plan=trickle,ok&id=4");
+    HttpResponse response = send_request(request, patient);
     EXPECT_EQ(response.body, content_);
-    EXPECT_EQ(response.attempts, 2);
+    EXPECT_GE(response.attempts, 2);
   });
   std::string message = user_error([&] { get(server_.url("/files/a.bin?plan=trickle&id=5")); });
   expect_contains(message, "too slow");
@@ -148,15 +151,15 @@ TEST_F(HttpClient, ATrickleIsGivenUp) {
 }
 
 TEST_F(HttpClient, TheTimeOfATransferIsNotThatOfTheDeadline) {
-  settings_.deadline = 1.5;
-  HttpResponse response = get(server_.url("/files/a.bin?plan=trickle:30,ok&id=6"));
+  settings_.deadline = 5;
+  HttpResponse response = get(server_.url("/files/a.bin?plan=trickle:80,ok&id=6"));
   EXPECT_EQ(response.body, content_);
   EXPECT_EQ(response.attempts, 2);
 }
 
 TEST_F(HttpClient, IsInterrupted) {
   double begin = monotonic_seconds();
-  for (const char* plan : {"slow:20", "429:15"}) {
+  for (const char* plan : {"slow:100", "429:90"}) {
     std::thread asker([] {
       std::this_thread::sleep_for(std::chrono::milliseconds(300));
       request_interruption();
@@ -165,7 +168,7 @@ TEST_F(HttpClient, IsInterrupted) {
     asker.join();
     clear_interruption();
   }
-  EXPECT_LT(monotonic_seconds() - begin, 10);
+  EXPECT_LT(monotonic_seconds() - begin, 60);
 }
 
 }  // namespace
