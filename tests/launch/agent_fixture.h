@@ -5,12 +5,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/file.h"
@@ -18,6 +16,7 @@
 #include "tests/base/child_process.h"
 #include "tests/base/error_expectation.h"
 #include "tests/base/scratch_directory.h"
+#include "tests/launch/comes_true.h"
 
 namespace tessera {
 
@@ -66,6 +65,8 @@ class AgentTest : public testing::Test {
     ::setenv("LAUNCH_TEST", directory_.path().c_str(), 1);
     for (const std::string& variable : variables) ::putenv(const_cast<char*>(variable.c_str()));
     if (::chdir(directory_.path().c_str()) != 0) ::_exit(126);
+    // A shell leaves these ignored in what runs behind it.
+    for (int signal : {SIGINT, SIGQUIT}) ::signal(signal, SIG_DFL);
     ::execv(argv[0], argv.data());
     ::_exit(127);
   }
@@ -79,13 +80,13 @@ class AgentTest : public testing::Test {
 
   Result run(const Words& words) { return finish(start(words)); }
 
-  // Waits until the file holds the text, a minute at most; the text of the file.
+  bool has(const std::string& file, const std::string& text) const {
+    return std::filesystem::exists(path(file)) &&
+           read_file(path(file)).find(text) != std::string::npos;
+  }
+  // Waits until the file holds the text; the text of the file.
   std::string wait_for(const std::string& file, const std::string& text) const {
-    for (int i = 0; i < 12'000; ++i) {
-      std::string content = std::filesystem::exists(path(file)) ? read_file(path(file)) : "";
-      if (content.find(text) != std::string::npos) return content;
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
+    if (comes_true([&] { return has(file, text); })) return read_file(path(file));
     ADD_FAILURE() << "no " << text << " in " << file;
     return "";
   }
@@ -113,10 +114,7 @@ class AgentTest : public testing::Test {
   }
 
   void expect_no_process_left() const {
-    for (int i = 0; i < 2'000 && processes_left() > 0; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    EXPECT_EQ(processes_left(), 0);
+    EXPECT_TRUE(comes_true([&] { return processes_left() == 0; })) << processes_left();
   }
 
  private:
