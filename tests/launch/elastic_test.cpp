@@ -21,6 +21,7 @@ class Elastic : public AgentTest, public testing::WithParamInterface<std::string
     etcd_ = std::make_unique<EtcdCluster>(3);
   }
 
+  // Rounds of the most nodes wait for no last call. No stall is long enough to be silence.
   Words job(const std::string& nodes, const std::string& conf = "") const {
     std::string endpoint = etcd_ ? etcd_->endpoints_text() : cat("127.0.0.1:", port_);
     return {cat("--nnodes=", nodes),
@@ -28,10 +29,13 @@ class Elastic : public AgentTest, public testing::WithParamInterface<std::string
             cat("--rdzv_endpoint=", endpoint),
             "--rdzv_id=job",
             "--monitor_interval=0.02",
-            cat("--rdzv_conf=join_timeout=20,last_call_timeout=1,keep_alive_interval=0.3,"
-                "keep_alive_max_attempt=4",
+            cat("--rdzv_conf=join_timeout=60,last_call_timeout=60,keep_alive_interval=0.3,"
+                "keep_alive_max_attempt=100",
                 conf.empty() ? "" : ",", conf)};
   }
+
+  // For a job of which one node is to begin without others.
+  static constexpr const char* kAlone = "last_call_timeout=1";
 
   // Rounds before `last` train until they are asked to end; that one is done soon.
   static Words worker(int last) {
@@ -45,14 +49,14 @@ class Elastic : public AgentTest, public testing::WithParamInterface<std::string
   // The first agent serves the own store, and must stay.
   pid_t start_first(const Words& words) {
     pid_t first = start(words, "a");
-    for (int i = 0; !etcd_ && i < 2'000; ++i) {
-      try {
-        connect_to({"127.0.0.1", port_}, steady_clock::now() + 1s);
-        return first;
-      } catch (const CommError&) {
-        std::this_thread::sleep_for(5ms);
-      }
-    }
+    EXPECT_TRUE(etcd_ || comes_true([&] {
+                  try {
+                    connect_to({"127.0.0.1", port_}, steady_clock::now() + 1s);
+                    return true;
+                  } catch (const CommError&) {
+                    return false;
+                  }
+                }));
     return first;
   }
 
@@ -89,7 +93,7 @@ TEST_P(Elastic, OneIsKilledAndANewOneComes) {
   auto begin = steady_clock::now();
   kill_agent(c);
   for (const char* tag : {"a", "b"}) wait_for_round(tag, 2, 1);
-  EXPECT_LT(steady_clock::now() - begin, 10s);
+  EXPECT_LT(steady_clock::now() - begin, 25s);  // less than it may be silent
   if (etcd_) etcd_->start(1);
   pid_t d = start(words, "d");
   for (const char* tag : {"a", "b", "d"}) wait_for_round(tag, 3, 2);
@@ -196,8 +200,9 @@ TEST_P(Elastic, AFailureCountsAndEndsAlsoThoseThatWait) {
 TEST_P(Elastic, ANewcomerThatTheJobDoesNotRunWithLeaves) {
   const Words fails{"exit", "2"}, hangs{"hang"};
   for (const bool by_itself : {true, false}) {
-    const Words job_words = job("1:2") + Words{by_itself ? "--rdzv_id=one" : "--rdzv_id=other",
-                                               "--max_restarts=0", "train"};
+    const Words job_words =
+        job("1:2", kAlone) +
+        Words{by_itself ? "--rdzv_id=one" : "--rdzv_id=other", "--max_restarts=0", "train"};
     const Words old = job_words + Words{"on_term", "143", "print", "round %TESSERA_ATTEMPT"} +
                       Words{"attempt", "0", "error", "First step done", "hang", "end"} +
                       Words{"attempt", "1"} + (by_itself ? hangs : fails) + Words{"end"};
@@ -216,7 +221,7 @@ TEST_P(Elastic, ANewcomerThatTheJobDoesNotRunWithLeaves) {
 
 TEST_P(Elastic, ANewcomerWaitsForTheCheckpointThatIsSavedForIt) {
   const Words words =
-      job("1:2") + Words{"train", "--checkpoint_dir", "c", "on_term", "143"} +
+      job("1:2", kAlone) + Words{"train", "--checkpoint_dir", "c", "on_term", "143"} +
       Words{"on_save",         "print", "%RANK/%WORLD_SIZE round %TESSERA_ATTEMPT %PID",
             "attempt",         "0",     "error",
             "First step done", "hang",  "end"};
@@ -268,7 +273,7 @@ TEST_P(Elastic, NoRoundBeginsForANewcomerThatHasGoneAgain) {
 
 // The other one has failed without it, and does so once more.
 TEST_P(Elastic, ANewcomerIsNotToBlameForWhatFailedBefore) {
-  const Words job_words = job("1:2") + Words{"--max_restarts=3", "train", "on_term", "143"};
+  const Words job_words = job("1:2", kAlone) + Words{"--max_restarts=3", "train", "on_term", "143"};
   Words old = job_words;
   for (const char* round : {"0", "1"})
     old = old +
@@ -371,7 +376,8 @@ TEST_P(Elastic, ANodeOfAFixedNumberIsRefused) {
 }
 
 TEST_P(Elastic, TooFewAreNamedInTime) {
-  Words words = job("3:4", "timeout=1") + worker(0);
+  // More than one of the two may be late by.
+  Words words = job("3:4", "timeout=6") + worker(0);
   pid_t a = start_first(words), b = start(words + Words{"--checkpoint_dir", "c"}, "b");
   for (pid_t agent : {a, b}) {
     Result result = finish(agent);

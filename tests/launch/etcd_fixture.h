@@ -115,12 +115,13 @@ class EtcdCluster {
 
   void wait_until_it_answers() const {
     EtcdClient client(endpoints(), {});
-    for (int i = 0;; ++i) {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(100);
+    while (true) {
       try {
         client.call("kv/range", R"({"key":"eA=="})");
         return;
       } catch (const Error&) {
-        if (i == 100) throw;
+        if (std::chrono::steady_clock::now() >= limit) throw;
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
       }
     }
