@@ -27,7 +27,7 @@ install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR} USE_SOURCE_PERMIS
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright)
 # Of what is compiled into the program, from Debian's packages.
 foreach(package libbrotli-dev libexpat1-dev liblz4-dev liblzma-dev libsnappy-dev libssl-dev libtomlplusplus-dev
-        libxxhash-dev libzstd-dev nlohmann-json3-dev)
+        libxxhash-dev libyaml-dev libzstd-dev nlohmann-json3-dev)
   install(FILES /usr/share/doc/${package}/copyright DESTINATION ${CMAKE_INSTALL_DOCDIR}/licences RENAME ${package} OPTIONAL)
 endforeach()
 

@@ -61,7 +61,7 @@ MAY_INCLUDE = {
     "apps": EVERYTHING,
 }
 
-HEAVY = ("nlohmann/", "simdjson", "toml++/", "oneapi/", "dnnl", "curl/", "microhttpd", "expat", "gloo/", "snappy", "zstd", "lz4", "brotli/")
+HEAVY = ("nlohmann/", "simdjson", "toml++/", "oneapi/", "dnnl", "curl/", "microhttpd", "expat", "yaml.h", "gloo/", "snappy", "zstd", "lz4", "brotli/")
 LIGHT = ("nlohmann/json_fwd.hpp",)  # declares without defining
 
 GPU_KERNELS = "backends/cuda/kernels/"  # find each other, and the emulator of tests, by names alone

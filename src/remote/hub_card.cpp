@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "remote/yaml_block.h"
+#include "remote/yaml_field.h"
 
 namespace tessera {
 namespace {
@@ -73,8 +73,10 @@ std::vector<CardSplit> splits_of(const YamlValue& files) {
 
 bool is_true(const YamlValue& value) {
   const std::string text = lower(text_of(value, "default"));
-  if (text != "true" && text != "false") refuse(value, "default is neither true nor false");
-  return text == "true";
+  const bool yes = text == "true" || text == "yes" || text == "on";
+  if (!yes && text != "false" && text != "no" && text != "off")
+    refuse(value, "default is neither true nor false");
+  return yes;
 }
 
 CardConfig config_of(const YamlValue& value) {
@@ -93,12 +95,12 @@ CardConfig config_of(const YamlValue& value) {
   return config;
 }
 
-// What stands between two lines of three dashes at the beginning; empty where there is no such.
+// What stands between two lines of three dashes at the beginning, with the first; empty where there
+// is no such.
 std::string_view front_of(std::string_view readme) {
   if (readme.starts_with("\xef\xbb\xbf")) readme.remove_prefix(3);
   if (!readme.starts_with("---\n") && !readme.starts_with("---\r\n")) return {};
-  readme.remove_prefix(readme.find('\n') + 1);
-  for (size_t at = 0; at < readme.size();) {
+  for (size_t at = readme.find('\n') + 1; at < readme.size();) {
     const size_t end = std::min(readme.find('\n', at), readme.size());
     if (trim(readme.substr(at, end - at)) == "---" && readme[at] == '-')
       return readme.substr(0, at);
@@ -144,17 +146,17 @@ const CardConfig* HubCard::usual() const {
 HubCard parse_hub_card(std::string_view readme) {
   HubCard card;
   try {
-    const YamlValue configs = yaml_field(front_of(readme), "configs", 2);
-    if (configs.kind == Kind::kMap && configs.names.empty()) return card;
-    if (configs.kind != Kind::kList) refuse(configs, "configs is no list");
+    const auto configs = yaml_field(front_of(readme), "configs");
+    if (!configs) return card;
+    if (configs->kind != Kind::kList) refuse(*configs, "configs is no list");
     size_t usual = 0;
-    for (const YamlValue& item : configs.items) {
+    for (const YamlValue& item : configs->items) {
       CardConfig config = config_of(item);
       if (card.find(config.name)) refuse(item, cat("'", config.name, "' comes twice"));
       usual += config.is_default || config.name == "default";
       card.configs.push_back(std::move(config));
     }
-    if (usual > 1) refuse(configs, "several configurations are the default");
+    if (usual > 1) refuse(*configs, "several configurations are the default");
   } catch (const UserError& error) {
     card.configs.clear();
     card.flaw = error.what();

@@ -26,7 +26,7 @@ struct HubCard {
   const CardConfig* find(std::string_view name) const;
 };
 
-// Any text. `flaw` where it is not of the part of YAML that is read (yaml_block.h), where patterns
+// Any text. `flaw` where its front is no YAML, where patterns
 // lead out of the repository, or where Hugging Face's datasets would refuse it.
 HubCard parse_hub_card(std::string_view readme);
 

@@ -283,7 +283,9 @@ TEST_F(TcpStoreTest, ALackOfDescriptorsIsNamedAsSuch) {
   const std::string lost = message_of<CommError>([&] { store.set_at_end("a", "b"); });
   const std::string no_port = refusal([] { listen_on({"127.0.0.1", 0}); });
   ::setrlimit(RLIMIT_NOFILE, &limit);
-  expect_contains(lost, "'a': no descriptor is left for a connection (Too many open files): raise");
+  expect_contains(
+      lost,
+      "'a': no descriptor is left for a connection: Too many open files: this process may have ");
   EXPECT_EQ(lost.find("cannot be reached"), std::string::npos);
   expect_contains(no_port, "no descriptor is left");
 }
