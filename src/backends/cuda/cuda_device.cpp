@@ -169,12 +169,7 @@ void CudaDevice::wait(CUevent event) const {
     if (result == kCudaSuccess) return look();
     if (result != kCudaErrorNotReady) driver_.fail(driver_.event_query.name(), result);
     look();
-    try {
-      if (watch_) watch_(monotonic_seconds() - begin);
-    } catch (const Error&) {
-      in_flight_.stop();
-      throw;
-    }
+    if (watch_) watch_(monotonic_seconds() - begin);
     // Short waits are answered at once; long ones leave the core to others.
     constexpr int64_t kImpatient = 200;
     if (asked < kImpatient)

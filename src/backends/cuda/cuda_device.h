@@ -73,6 +73,9 @@ class CudaDevice final : public Device {
   // throws, which is called now and then while it waits and told for how many seconds.
   void wait(CUevent event) const;
   void set_watch(std::function<void(double waited)> watch) { watch_ = std::move(watch); }
+  // Ahead of exchanges that are broken off, which lets the device go on: to listeners it stays
+  // where it was.
+  void stop_telling() noexcept { in_flight_.stop(); }
   // Hears of memory of the device before it is freed. Must not throw. True: it keeps the memory,
   // and frees it later.
   void set_before_free(std::function<bool(const void* memory)> hears) {

@@ -354,6 +354,7 @@ void NcclCommunicator::break_off(const std::string& cause) noexcept {
   try {
     // Who has it and waits for the device is told by check().
     const auto held = device_.lock();
+    device_.stop_telling();
     const std::lock_guard guard(mutex_);
     for (const auto& [owner, forget] : graphs_) forget();
     std::vector<std::jthread> aborts;
