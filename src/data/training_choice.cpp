@@ -34,13 +34,16 @@ void warn_of_several_splits(const std::string& name, const std::string& config,
     splits.insert(file.split.empty() ? split_of(file.path) : file.split);
   splits.erase("");
   if (splits.size() < 2) return;
+  const bool is_of_card =
+      std::ranges::any_of(files, [](auto& file) { return !file.split.empty(); });
   const bool can_choose =
       config.empty() && (!is_address(name) ||
                          (name.starts_with("hf://") && parse_hub_reference(name).config.empty()));
   TESSERA_WARN_ONCE(cat("'", name, "': all of several splits is training data: ",
                         some_of(std::vector(splits.begin(), splits.end())), "; ",
-                        can_choose ? cat("--dataset_config_name ", *splits.begin(), " reads one")
-                                   : "give one a directory of its own to read it alone"));
+                        can_choose   ? cat("--dataset_config_name ", *splits.begin(), " reads one")
+                        : is_of_card ? cat("CONFIGURATION/", *splits.begin(), " reads one")
+                                     : "give one a directory of its own to read it alone"));
 }
 
 }  // namespace tessera

@@ -35,7 +35,8 @@ const char* environment(const char* name) { return std::getenv(name); }
 // So often the same nodes may fail to meet after they have found a round, one time after the other.
 constexpr int kMeetings = 4;
 // So often a newcomer may not reach the store of a round. Then the others meet without it: until
-// then it lets them begin the next round, for it may be as much out of their reach.
+// then it lets them begin the next round, for it may be as much out of their reach. So does one
+// that served it, and for longer: others of a new job may not reach it.
 constexpr int kUnreached = 2;
 constexpr std::chrono::seconds kLetOthersBegin{2};
 
@@ -209,7 +210,9 @@ class Agent {
       if (not_met_ == kMeetings) throw;
       TESSERA_WARN(cat("round ", round.number, " of nodes ", join(names, ", "),
                        " did not come about: ", error.what()));
-      if (not_reached_ > 0) pause(kLetOthersBegin);
+      const bool was_reached_by_none = round.node_rank == 0 && !is_known_;
+      if (was_reached_by_none || not_reached_ > 0)
+        pause(was_reached_by_none ? 2 * kLetOthersBegin : kLetOthersBegin);
       return std::nullopt;
     }
   }

@@ -13,7 +13,7 @@ namespace {
 
 using Kind = YamlValue::Kind;
 
-constexpr size_t kMaxPatternBytes = 1024;
+constexpr size_t kMaxPatternBytes = 1024, kMaxPatterns = 100'000;  // of all configurations
 
 [[noreturn]] void refuse(const YamlValue& value, std::string_view why) {
   throw UserError(cat("line ", value.line, ": ", why));
@@ -28,9 +28,9 @@ const std::string& text_of(const YamlValue& value, std::string_view what) {
 std::string pattern_of(const YamlValue& value) {
   std::string_view pattern = text_of(value, "a path");
   while (pattern.starts_with("./")) pattern.remove_prefix(2);
-  const bool leads_out = pattern.find("://") != pattern.npos || pattern.starts_with('/') ||
-                         std::ranges::any_of(split(pattern, '/'),
-                                             [](auto part) { return part == ".." || part == "."; });
+  const bool leads_out =
+      pattern.find("://") != pattern.npos || pattern.starts_with('/') ||
+      std::ranges::any_of(split(pattern, '/'), [](auto part) { return part == ".."; });
   if (leads_out) refuse(value, cat("the path '", pattern.substr(0, 80), "' leads elsewhere"));
   if (pattern.empty() || pattern.size() > kMaxPatternBytes) refuse(value, "a path is no pattern");
   return std::string(pattern);
@@ -89,8 +89,9 @@ CardConfig config_of(const YamlValue& value) {
   if (files && directory) refuse(value, "data_files of a data_dir are not read");
   if (files) config.splits = splits_of(*files);
   if (directory) {
-    std::string below = pattern_of(*directory);
-    config.splits = {{"", {below.ends_with('/') ? below + "**" : below + "/**"}}};
+    const std::string below = directory->text == "." ? "" : pattern_of(*directory);
+    const bool is_whole = below.empty() || below.ends_with('/');
+    config.splits = {{"", {cat(below, is_whole ? "**" : "/**")}}};
   }
   return config;
 }
@@ -99,6 +100,7 @@ CardConfig config_of(const YamlValue& value) {
 // is no such.
 std::string_view front_of(std::string_view readme) {
   if (readme.starts_with("\xef\xbb\xbf")) readme.remove_prefix(3);
+  readme.remove_prefix(std::min(readme.find_first_not_of(" \t\r\n"), readme.size()));
   if (!readme.starts_with("---\n") && !readme.starts_with("---\r\n")) return {};
   for (size_t at = readme.find('\n') + 1; at < readme.size();) {
     const size_t end = std::min(readme.find('\n', at), readme.size());
@@ -136,6 +138,18 @@ const CardConfig* HubCard::find(std::string_view name) const {
   return found == configs.end() ? nullptr : &*found;
 }
 
+std::optional<CardConfig> HubCard::named(std::string_view name) const {
+  if (const CardConfig* whole = name.empty() ? usual() : find(name)) return *whole;
+  const size_t slash = name.rfind('/');
+  const CardConfig* of = slash == name.npos ? usual() : find(name.substr(0, slash));
+  if (!of) return {};
+  CardConfig alone = *of;
+  std::erase_if(alone.splits, [&](const CardSplit& part) {
+    return part.name != name.substr(slash == name.npos ? 0 : slash + 1);
+  });
+  return alone.splits.empty() ? std::nullopt : std::optional(alone);
+}
+
 const CardConfig* HubCard::usual() const {
   if (configs.size() == 1) return &configs[0];
   const auto found = std::ranges::find_if(
@@ -147,13 +161,15 @@ HubCard parse_hub_card(std::string_view readme) {
   HubCard card;
   try {
     const auto configs = yaml_field(front_of(readme), "configs");
-    if (!configs) return card;
+    if (!configs || (configs->kind == Kind::kText && configs->text.empty())) return card;
     if (configs->kind != Kind::kList) refuse(*configs, "configs is no list");
-    size_t usual = 0;
+    size_t usual = 0, patterns = 0;
     for (const YamlValue& item : configs->items) {
       CardConfig config = config_of(item);
       if (card.find(config.name)) refuse(item, cat("'", config.name, "' comes twice"));
       usual += config.is_default || config.name == "default";
+      for (const CardSplit& part : config.splits) patterns += part.patterns.size();
+      if (patterns > kMaxPatterns) refuse(item, "there are too many paths");
       card.configs.push_back(std::move(config));
     }
     if (usual > 1) refuse(*configs, "several configurations are the default");
@@ -165,6 +181,11 @@ HubCard parse_hub_card(std::string_view readme) {
 }
 
 bool matches_card_pattern(std::string_view path, std::string_view pattern) {
+  const size_t plain = std::min(pattern.find_first_of("*?["), pattern.size());
+  if (!path.starts_with(pattern.substr(0, plain))) return false;
+  path.remove_prefix(plain);
+  pattern.remove_prefix(plain);
+  if (pattern.empty()) return path.empty();
   // Which beginnings of the path the pattern so far takes.
   std::vector<bool> ends(path.size() + 1);
   ends[0] = true;

@@ -1,4 +1,5 @@
 #pragma once
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,10 +25,13 @@ struct HubCard {
   // `default`, or what says so of itself. nullptr: none of them.
   const CardConfig* usual() const;
   const CardConfig* find(std::string_view name) const;
+  // What is asked for: "" (the usual one), a configuration, a split of the usual one, or
+  // CONFIGURATION/SPLIT, which has that split alone.
+  std::optional<CardConfig> named(std::string_view name) const;
 };
 
-// Any text. `flaw` where its front is no YAML, where patterns
-// lead out of the repository, or where Hugging Face's datasets would refuse it.
+// Any text. `flaw` where its front is no YAML, where patterns lead out of the repository, or where
+// Hugging Face's datasets would refuse it.
 HubCard parse_hub_card(std::string_view readme);
 
 // `*` and `?` stand for characters of one name, `[0-9]` and `[!a]` for one of them, `**` for any

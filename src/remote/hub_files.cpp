@@ -325,10 +325,7 @@ class Repository {
       files.push_back({entry.path, entry.size, "", ""});
       entries[entry.path] = &entry;
     }
-    auto by_card = choose_card_files(card, files, reference_.config, reference_.given);
-    const ChosenFiles data =
-        by_card ? std::move(*by_card)
-                : choose_data_files(std::move(files), reference_.config, reference_.given);
+    const ChosenFiles data = choose_card_files(card, files, reference_.config, reference_.given);
     for (const std::string& warning : data.warnings) TESSERA_WARN_ONCE(warning);
     std::vector<RemoteEntry> chosen;
     for (const HubFile& file : data.files) {

@@ -263,30 +263,26 @@ ChosenFiles choose_data_files(std::vector<HubFile> files, const std::string& con
   return chosen;
 }
 
-std::optional<ChosenFiles> choose_card_files(const HubCard& card, const std::vector<HubFile>& files,
-                                             const std::string& config, std::string_view where) {
-  if (card.configs.empty()) return {};
-  const CardConfig* chosen_config = config.empty() ? card.usual() : card.find(config);
-  std::string split;  // alone
-  if (!chosen_config && config.empty()) {
+ChosenFiles choose_card_files(const HubCard& card, const std::vector<HubFile>& files,
+                              const std::string& config, std::string_view where) {
+  if (card.configs.empty()) return choose_data_files(files, config, where);
+  const std::optional<CardConfig> asked = card.named(config);
+  const bool is_directory = std::ranges::any_of(
+      files, [&](const HubFile& file) { return below_config(file.path, config).has_value(); });
+  if (!asked && (config.empty() || !is_directory)) {
     std::vector<std::string> names;
     for (const CardConfig& one : card.configs) names.push_back(one.name);
-    throw UserError(cat("'", where, "' has several configurations: name one of ", some_of(names),
-                        " (--dataset_config_name)"));
+    throw UserError(cat(
+        "'", where, "' has ",
+        config.empty() ? "several configurations" : cat("no configuration or split '", config, "'"),
+        ": name one of ", some_of(names), " (--dataset_config_name)"));
   }
-  if (!chosen_config && card.usual()) {
-    const auto& splits = card.usual()->splits;
-    if (std::ranges::find(splits, config, &CardSplit::name) == splits.end()) return {};
-    chosen_config = card.usual();
-    split = config;
-  }
-  if (!chosen_config) return {};
-  if (chosen_config->splits.empty()) return choose_data_files(files, "", where);
+  if (!asked) return choose_data_files(files, config, where);
+  if (asked->splits.empty()) return choose_data_files(files, "", where);
   std::vector<HubFile> found;
   bool any = false;
   for (const HubFile& file : files) {
-    for (const CardSplit& part : chosen_config->splits) {
-      if (!split.empty() && part.name != split) continue;
+    for (const CardSplit& part : asked->splits) {
       const bool is_of_it = std::ranges::any_of(part.patterns, [&](const std::string& pattern) {
         return matches_card_pattern(file.path, pattern);
       });
@@ -298,9 +294,9 @@ std::optional<ChosenFiles> choose_card_files(const HubCard& card, const std::vec
   }
   ChosenFiles chosen;
   if (!any) {
-    chosen = choose_data_files(files, config, where);
+    chosen = choose_data_files(files, is_directory ? config : "", where);
     chosen.warnings.push_back(cat("'", where, "': its README.md describes configuration '",
-                                  chosen_config->name,
+                                  asked->name,
                                   "' by files that are not there: their paths tell what is read"));
   }
   if (!found.empty()) take_best_kind(std::move(found), where, chosen);

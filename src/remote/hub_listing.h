@@ -1,6 +1,5 @@
 #pragma once
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -61,12 +60,10 @@ struct ChosenFiles {
 ChosenFiles choose_data_files(std::vector<HubFile> files, const std::string& config,
                               std::string_view where);
 
-// The same by the card of the repository, where that says something of this configuration: those
-// of the configuration, or of the split of that name of the one that is taken where none is named.
-// A file of two splits comes twice. nullopt where the card does not say; empty where none of the
-// files can be read; by their paths, with a warning, where there are none of those. UserError where
-// there are several configurations and none is named.
-std::optional<ChosenFiles> choose_card_files(const HubCard& card, const std::vector<HubFile>& files,
-                                             const std::string& config, std::string_view where);
+// The same by the card of the repository, where that says something of this name (HubCard::named):
+// a file of two splits comes twice. By the paths where it does not, and, with a warning, where none
+// of the files are there. UserError where there are several configurations and none is named.
+ChosenFiles choose_card_files(const HubCard& card, const std::vector<HubFile>& files,
+                              const std::string& config, std::string_view where);
 
 }  // namespace tessera

@@ -3,6 +3,7 @@
 #include <yaml.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 
 #include "base/error.h"
@@ -13,6 +14,7 @@ namespace {
 
 constexpr int kMaxLevels = 64;
 constexpr int64_t kMaxValues = 1'000'000;
+constexpr int64_t kTextOfAValue = 64;  // bytes: a longer one counts as several
 
 [[noreturn]] void refuse(size_t line, std::string_view why) {
   throw UserError(cat("line ", line, ": ", why));
@@ -79,7 +81,10 @@ class YamlDocument {
         anchor = text_of(event_.data.mapping_start.anchor);
         read_map(value, depth);
         break;
-      default: anchor = text_of(event_.data.scalar.anchor); value.text = scalar();
+      default:
+        anchor = text_of(event_.data.scalar.anchor);
+        value.text = scalar();
+        count(value.line, std::ssize(value.text) / kTextOfAValue);
     }
     if (!anchor.empty()) {
       const int64_t kept = values_ - before;
@@ -92,18 +97,32 @@ class YamlDocument {
   void read_map(YamlValue& map, int depth) {
     map.kind = YamlValue::Kind::kMap;
     std::map<std::string, size_t> places;
+    const auto add = [&](const std::string& name, YamlValue item, bool replaces) {
+      const auto [place, is_new] = places.try_emplace(name, map.items.size());
+      if (is_new) {
+        map.names.push_back(name);
+        map.items.push_back(std::move(item));
+      } else if (replaces) {
+        map.items[place->second] = std::move(item);
+      }
+    };
+    std::vector<YamlValue> merged;  // `<<`: a map, or maps, of what is not said here
     for (next(); event_.type != YAML_MAPPING_END_EVENT; next()) {
       const YamlValue name = value(depth + 1);
       if (name.kind != YamlValue::Kind::kText) refuse(name.line, "a name is no text");
-      const auto [place, is_new] = places.try_emplace(name.text, map.items.size());
       next();
       YamlValue item = value(depth + 1);
-      if (is_new) {
-        map.names.push_back(name.text);
-        map.items.push_back(std::move(item));
-      } else {
-        map.items[place->second] = std::move(item);
-      }
+      if (name.text != "<<")
+        add(name.text, std::move(item), true);
+      else if (item.kind == YamlValue::Kind::kList)
+        std::ranges::move(item.items, std::back_inserter(merged));
+      else
+        merged.push_back(std::move(item));
+    }
+    for (YamlValue& from : merged) {
+      if (from.kind != YamlValue::Kind::kMap) refuse(from.line, "'<<' is no map");
+      for (size_t i = 0; i < from.names.size(); ++i)
+        add(from.names[i], std::move(from.items[i]), false);
     }
   }
 

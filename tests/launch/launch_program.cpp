@@ -8,6 +8,7 @@
 //   child                    starts a process that ignores SIGTERM and never ends
 //   rank R, attempt A        the words up to its `end` are for that rank or attempt only
 // Options (--threads N) are printed.
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -25,17 +26,19 @@
 #include "launch/agent.h"
 
 // In place of the system's: with LAUNCH_REACHES=",PORT,PORT," nothing else answers, as behind a
-// firewall.
+// firewall, and with LAUNCH_CUT=ADDRESS all but that address.
 extern "C" int connect(int socket, const sockaddr* address, socklen_t size) {
   const char* reached = std::getenv("LAUNCH_REACHES");
   int type = 0;
   socklen_t type_size = sizeof type;
   ::getsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &type_size);
-  if (reached && type == SOCK_STREAM && address->sa_family == AF_INET) {
+  const char* cut = std::getenv("LAUNCH_CUT");
+  if ((reached || cut) && type == SOCK_STREAM && address->sa_family == AF_INET) {
     sockaddr_in place{};
     std::memcpy(&place, address, sizeof place);
+    const bool is_cut = cut && place.sin_addr.s_addr == ::inet_addr(cut);
     const std::string port = "," + std::to_string(ntohs(place.sin_port)) + ",";
-    if (!std::strstr(reached, port.c_str())) {
+    if (is_cut || (reached && !std::strstr(reached, port.c_str()))) {
       errno = EHOSTUNREACH;
       return -1;
     }

@@ -63,6 +63,11 @@ TEST(HubCard, SaysWhichFilesAreWhat) {
   EXPECT_EQ(read("configs:\n- config_name: \"\\x41\"\n  data_files: &all >-\n    x\n    y\n"
                  "- config_name: b\n  data_files: *all\n  default: on\n"),
             "A[train: x y]b*[train: x y]");
+  EXPECT_EQ(read("configs:\n- &base {config_name: en, data_files: en.txt}\n"
+                 "- {<<: *base, config_name: both}\n"
+                 "- {config_name: last, <<: [{data_files: a.txt}, *base]}\n"),
+            "en[train: en.txt]both[train: en.txt]last[train: a.txt]");
+  EXPECT_EQ(told(parse_hub_card("\xef\xbb\xbf\n \n---\nconfigs:\n- config_name: a\n---\n")), "a[]");
   EXPECT_EQ(read("configs: x\nconfigs:\n- config_name: a\n  config_name: b\n"), "b[]");
 }
 
@@ -71,7 +76,8 @@ TEST(HubCard, SaysNothingWithoutConfigurations) {
                            "---\nlicense: mit\n---\n", "---\n---\nconfigs: []\n",
                            "---\nother:\n  configs:\n  - x\nmyconfigs: 3\n---\n"})
     EXPECT_EQ(told(parse_hub_card(text)), "") << text;
-  EXPECT_EQ(told(parse_hub_card("---\nconfigs: []\n---\n")), "");
+  for (const char* none : {"[]", "", "null"})
+    EXPECT_EQ(told(parse_hub_card(cat("---\nconfigs: ", none, "\n---\n"))), "");
 }
 
 TEST(HubCard, RefusesWhatItDoesNotUnderstand) {
@@ -92,12 +98,16 @@ TEST(HubCard, RefusesWhatItDoesNotUnderstand) {
   refuses("configs:\n- data_files:\n  - split: a\n    path: b\n  - split: a\n    path: c",
           "line 6: split 'a' comes twice");
   refuses("configs:\n- default: 1", "line 3: default is neither true nor false");
+  refuses("configs:\n- {<<: b}", "line 3: '<<' is no map");
   refuses("configs:\n- [a]: b", "line 3: a name is no text");
   refuses("configs:\n- config_name: a\n  default: true\n- config_name: default",
           "several configurations are the default");
   refuses("configs:\n- data_dir: a\n  data_files: b", "line 3: data_files of a data_dir");
   for (const char* path : {"../a", "/a", "a/../b", "https://a/b", "hf://datasets/a/b"})
     refuses(cat("configs:\n- data_files: ", path).c_str(), "leads elsewhere");
+  std::string long_text = cat("a: &a ", std::string(200'000, 'x'), "\nb: [");
+  for (int i = 0; i < 20'000; ++i) long_text += "*a, ";
+  refuses(cat(long_text, "x]").c_str(), "it has too many values");
   refuses("configs: &all\n- *all", "line 3: '*all' stands for nothing");
   std::string many = "a0: &a0 [x]\n";
   for (int i = 1; i < 9; ++i) {
@@ -136,11 +146,10 @@ std::string chosen(std::string_view configs, std::initializer_list<const char*> 
                    const std::string& config = "") {
   std::vector<HubFile> files;
   for (const char* path : paths) files.push_back({path, 1, "", "", ""});
-  const auto found = choose_card_files(parse_hub_card(card(configs)), files, config, "o/n");
-  if (!found) return "by paths";
+  const ChosenFiles found = choose_card_files(parse_hub_card(card(configs)), files, config, "o/n");
   Names names;
-  for (const HubFile& file : found->files) names.push_back(cat(file.split, " ", file.path));
-  for (const std::string& warning : found->warnings) names.push_back(warning);
+  for (const HubFile& file : found.files) names.push_back(cat(file.split, " ", file.path));
+  for (const std::string& warning : found.warnings) names.push_back(warning);
   return join(names, ", ");
 }
 
@@ -153,7 +162,11 @@ TEST(HubCard, ChoosesFiles) {
                   "'o/n' has several configurations: name one of x, y (--dataset_config_name)");
   EXPECT_EQ(chosen(two, files, "x"), "train a.json, eval a.json, train b.json");
   EXPECT_EQ(chosen(two, files, "y"), "") << "of no kind that is read";
-  EXPECT_EQ(chosen(two, files, "eval"), "by paths");
+  EXPECT_EQ(chosen(two, files, "x/eval"), "eval a.json");
+  for (const char* name : {"eval", "z", "x/z", "z/eval"})
+    expect_contains(user_error([&] { chosen(two, files, name); }),
+                    cat("'o/n' has no configuration or split '", name, "': name one of x, y"));
+  EXPECT_EQ(chosen(two, {"deep/a.json", "b.json"}, "deep"), " deep/a.json");
   const std::string usual = cat(two,
                                 "  default: false\n- config_name: default\n  data_files:\n"
                                 "  - split: train\n    path: '*.json'\n"
@@ -162,12 +175,16 @@ TEST(HubCard, ChoosesFiles) {
             "train a.json, train b.json, 'o/n': its JSON files are read, and 1 of another kind is "
             "left out, the first: 'd.txt'; fetch them and give their path to read them");
   EXPECT_EQ(chosen(usual, files, "extra"), "extra d.txt");
-  EXPECT_EQ(chosen(usual, files, "none"), "by paths");
   EXPECT_EQ(chosen("configs:\n- config_name: all\n", files).find(" a.json,  b.json, "), 0u);
   EXPECT_EQ(chosen("configs:\n- config_name: all\n  data_files: gone.json\n", {"a.json"}),
             " a.json, 'o/n': its README.md describes configuration 'all' by files that are not "
             "there: their paths tell what is read");
-  EXPECT_EQ(chosen("", files), "by paths");
+  EXPECT_EQ(chosen("configs:\n- config_name: x\n  data_files: gone.json\n- config_name: y\n",
+                   {"a.json"}, "x")
+                .find(" a.json, 'o/n': its README.md describes configuration 'x' by files"),
+            0u);
+  EXPECT_EQ(chosen("", {"a.json"}), " a.json");
+  EXPECT_EQ(chosen("configs:\n- data_dir: .\n", {"a.json", "b/c.json"}), " a.json,  b/c.json");
 }
 
 TEST(HubCard, IsReadWithTheList) {
