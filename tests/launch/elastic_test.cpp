@@ -241,7 +241,8 @@ TEST_P(Elastic, ANewcomerWaitsForTheCheckpointThatIsSavedForIt) {
 
 // As one does that comes while the rank has not yet taken the signal of another.
 TEST_P(Elastic, ARequestToSaveThatIsLostIsSentAgain) {
-  const Words words = job("1:2") + Words{"train", "--checkpoint_dir", "c", "on_term", "143"} +
+  const Words words = job("1:2", kAlone) +
+                      Words{"train", "--checkpoint_dir", "c", "on_term", "143"} +
                       Words{"print", "%RANK/%WORLD_SIZE round %TESSERA_ATTEMPT %PID"} +
                       Words{"attempt", "0", "error", "First step done", "lose_request", "on_save"} +
                       Words{"error", "lost", "hang", "end"};
@@ -256,7 +257,8 @@ TEST_P(Elastic, ARequestToSaveThatIsLostIsSentAgain) {
 }
 
 TEST_P(Elastic, NoRoundBeginsForANewcomerThatHasGoneAgain) {
-  const Words words = job("1:2") + Words{"train", "--checkpoint_dir", "c", "on_term", "143"} +
+  const Words words = job("1:2", kAlone) +
+                      Words{"train", "--checkpoint_dir", "c", "on_term", "143"} +
                       Words{"on_save", "print", "%RANK/%WORLD_SIZE round %TESSERA_ATTEMPT %PID"} +
                       Words{"attempt", "0", "error", "First step done", "hang", "end"};
   pid_t a = start_first(words);
