@@ -210,9 +210,10 @@ class Agent {
       if (not_met_ == kMeetings) throw;
       TESSERA_WARN(cat("round ", round.number, " of nodes ", join(names, ", "),
                        " did not come about: ", error.what()));
-      const bool was_reached_by_none = round.node_rank == 0 && !is_known_;
-      if (was_reached_by_none || not_reached_ > 0)
-        pause(was_reached_by_none ? 2 * kLetOthersBegin : kLetOthersBegin);
+      if (round.node_rank == 0 && !is_known_)
+        pause(2 * kLetOthersBegin);
+      else if (not_reached_ > 0)
+        pause(kLetOthersBegin);
       return std::nullopt;
     }
   }

@@ -10,7 +10,7 @@ namespace tessera {
 // files are which configuration and split.
 struct CardSplit {
   std::string name;                   // empty: the names of the files tell
-  std::vector<std::string> patterns;  // of paths, as of matches_card_pattern()
+  std::vector<std::string> patterns;  // of paths, as of matches_path_pattern()
 };
 struct CardConfig {
   std::string name;
@@ -33,9 +33,5 @@ struct HubCard {
 // Any text. `flaw` where its front is no YAML, where patterns lead out of the repository, or where
 // Hugging Face's datasets would refuse it.
 HubCard parse_hub_card(std::string_view readme);
-
-// `*` and `?` stand for characters of one name, `[0-9]` and `[!a]` for one of them, `**` for any
-// characters of a path, and `**/` also for nothing.
-bool matches_card_pattern(std::string_view path, std::string_view pattern);
 
 }  // namespace tessera

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "remote/path_pattern.h"
 
 namespace tessera {
 namespace {
@@ -284,7 +285,7 @@ ChosenFiles choose_card_files(const HubCard& card, const std::vector<HubFile>& f
   for (const HubFile& file : files) {
     for (const CardSplit& part : asked->splits) {
       const bool is_of_it = std::ranges::any_of(part.patterns, [&](const std::string& pattern) {
-        return matches_card_pattern(file.path, pattern);
+        return matches_path_pattern(file.path, pattern);
       });
       any = any || is_of_it;
       if (!is_of_it || data_kind(file.path) == DataKind::kNone) continue;

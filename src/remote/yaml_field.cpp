@@ -20,8 +20,8 @@ constexpr int64_t kTextOfAValue = 64;  // bytes: a longer one counts as several
   throw UserError(cat("line ", line, ": ", why));
 }
 
-// libyaml also makes trees of documents, but takes a time for those that are as deep, or have as
-// many anchors, as somebody likes that grows with the square of it.
+// Made of libyaml's events. Its own trees of documents take a time that grows with the square of
+// the depth and of the number of anchors, which are a stranger's choice.
 class YamlDocument {
  public:
   explicit YamlDocument(std::string_view text) {

@@ -4,6 +4,7 @@
 #include "base/exit_status.h"
 #include "base/process_identity.h"
 #include "tests/apps/ranks_fixture.h"
+#include "tests/base/comes_true.h"
 #include "tests/remote/local_server.h"
 
 namespace tessera {
@@ -232,10 +233,7 @@ TEST_F(Spikes, ARequestWhileThereIsAWayBackSavesOnAllRanks) {
               ::setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE", 1);
               ::setenv("AWS_SECRET_ACCESS_KEY", "secret/key+example", 1);
             });
-  const auto asks = [&] { return !server.requests("GET /s3/bucket/run/llama_v2-").empty(); };
-  for (int i = 0; i < 10'000 && !asks(); ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  EXPECT_TRUE(asks());
+  EXPECT_TRUE(comes_true([&] { return !server.requests("GET /s3/bucket/run/llama_v2-").empty(); }));
   ::kill(agent_of_two, SIGTERM);
   const ProgramResult result = finish(agent_of_two);
   EXPECT_EQ(result.status, 143) << result.err;

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "remote/hub_card.h"
 #include "remote/hub_listing.h"
+#include "remote/path_pattern.h"
 
 // Any bytes as the card of a data set: configurations whose patterns stay in the repository, or a
 // flaw; and as a pattern and a path.
@@ -25,7 +26,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   if (size < 4096) {
     const size_t half = text.find('\n') == text.npos ? size / 2 : text.find('\n');
-    matches_card_pattern(text.substr(half), text.substr(0, half));
+    matches_path_pattern(text.substr(half), text.substr(0, half));
   }
   return 0;
 }

@@ -14,9 +14,9 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "tests/base/child_process.h"
+#include "tests/base/comes_true.h"
 #include "tests/base/error_expectation.h"
 #include "tests/base/scratch_directory.h"
-#include "tests/launch/comes_true.h"
 
 namespace tessera {
 

@@ -2,8 +2,6 @@
 #include <algorithm>
 
 #include "comm/tcp_store.h"
-#include "launch/etcd_membership_store.h"
-#include "launch/membership_state.h"
 #include "tests/comm/free_port.h"
 #include "tests/launch/agent_fixture.h"
 #include "tests/launch/etcd_fixture.h"
@@ -323,29 +321,6 @@ TEST_P(Elastic, ANewcomerThatDoesNotReachTheOthersLeaves) {
   EXPECT_FALSE(last[0].empty());
   for (pid_t agent : {a, b}) ::kill(agent, SIGTERM);
   for (pid_t agent : {a, b}) EXPECT_EQ(finish(agent).status, 143);
-}
-
-// The first of a new job, which serves the first round.
-TEST_P(Elastic, WhomTheOthersDoNotReachServesNoLaterRound) {
-  if (!etcd_) GTEST_SKIP() << "who serves the rounds' own store is reached by all";
-  const Words words = job("1:3", "join_timeout=6") +
-                      Words{"train", "print", "%RANK/%WORLD_SIZE round %TESSERA_ATTEMPT"};
-  const pid_t a = start(Words{"--local_addr=127.0.0.2"} + words, "a");
-  EtcdMembershipStore store(std::make_unique<EtcdClient>(etcd_->endpoints(), EtcdAccess{}), "job",
-                            1s);
-  EXPECT_TRUE(comes_true([&] {
-    const auto state = MembershipState::from_text(store.read().text);
-    return state && state->members.size() == 1;
-  }));
-  const std::string cut = "LAUNCH_CUT=127.0.0.2";
-  const pid_t b = start(words, "b", {cut}), c = start(words, "c", {cut});
-  std::string all;
-  for (const pid_t agent : {a, b, c}) {
-    const Result result = finish(agent);
-    EXPECT_EQ(result.status, 0) << result.err;
-    all += result.out;
-  }
-  for (int rank : {0, 1, 2}) expect_contains(all, cat(rank, "/3 round 1"));
 }
 
 TEST_P(Elastic, NodesAreAskedToEndWhileTheyMeet) {

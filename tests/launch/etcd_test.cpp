@@ -110,6 +110,25 @@ TEST_F(Etcd, WithoutAQuorum) {
   expect_contains(result.out, "trained");
 }
 
+// The first node of a new job serves the first round, and the others do not reach it.
+TEST_F(Etcd, WhomTheOthersDoNotReachServesNoLaterRound) {
+  EtcdCluster etcd(1);
+  Words words = job(etcd.endpoints_text(), "join_timeout=6,last_call_timeout=60");
+  words[0] = "--nnodes=1:3";
+  words = words + Words{"train", "print", "%RANK/%WORLD_SIZE round %TESSERA_ATTEMPT"};
+  const pid_t a = start(Words{"--local_addr=127.0.0.2"} + words, "a");
+  wait_for_members(etcd, 1);
+  const std::string cut = "LAUNCH_CUT=127.0.0.2";
+  const pid_t b = start(words, "b", {cut}), c = start(words, "c", {cut});
+  std::string all;
+  for (const pid_t agent : {a, b, c}) {
+    const Result result = finish(agent);
+    EXPECT_EQ(result.status, 0) << result.err;
+    all += result.out;
+  }
+  for (int rank : {0, 1, 2}) expect_contains(all, cat(rank, "/3 round 1"));
+}
+
 TEST_F(Etcd, UsersAndPasswords) {
   EtcdCluster etcd(1);
   EtcdClient admin(etcd.endpoints(), {});

@@ -13,8 +13,8 @@
 #include "base/text.h"
 #include "launch/etcd_membership_store.h"
 #include "launch/tcp_membership_store.h"
+#include "tests/base/comes_true.h"
 #include "tests/base/error_expectation.h"
-#include "tests/launch/comes_true.h"
 #include "tests/launch/etcd_fixture.h"
 
 namespace tessera {

@@ -18,6 +18,7 @@
 #include "remote/range_lock.h"
 #include "remote/source.h"
 #include "tests/base/child_process.h"
+#include "tests/base/comes_true.h"
 #include "tests/base/error_expectation.h"
 #include "tests/remote/local_server.h"
 
@@ -67,15 +68,6 @@ pid_t in_child(Action action) {
     ::_exit(status);
   }
   return child;
-}
-
-template <class Condition>
-bool comes_true(Condition condition) {
-  for (double end = monotonic_seconds() + 30; monotonic_seconds() < end;) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return false;
 }
 
 TEST(BlockFile, EveryDamageIsSeen) {

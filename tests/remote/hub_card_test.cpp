@@ -4,6 +4,7 @@
 
 #include "remote/hub_files.h"
 #include "remote/hub_listing.h"
+#include "remote/path_pattern.h"
 #include "tests/base/error_expectation.h"
 #include "tests/remote/local_server.h"
 
@@ -125,8 +126,8 @@ TEST(HubCard, RefusesWhatItDoesNotUnderstand) {
 TEST(HubCard, PatternsArePaths) {
   const auto matches = [](const char* pattern, std::initializer_list<const char*> yes,
                           std::initializer_list<const char*> no) {
-    for (const char* path : yes) EXPECT_TRUE(matches_card_pattern(path, pattern)) << path;
-    for (const char* path : no) EXPECT_FALSE(matches_card_pattern(path, pattern)) << path;
+    for (const char* path : yes) EXPECT_TRUE(matches_path_pattern(path, pattern)) << path;
+    for (const char* path : no) EXPECT_FALSE(matches_path_pattern(path, pattern)) << path;
   };
   matches("a/b.json", {"a/b.json"}, {"a/b.jsonl", "b.json", "a/bXjson", ""});
   matches("data/train-*", {"data/train-0.parquet", "data/train-"},
@@ -139,7 +140,7 @@ TEST(HubCard, PatternsArePaths) {
   matches("a?c[0-9][!x]", {"abc1y"}, {"a/c1y", "abcxy", "abc1x", "abc1"});
   matches("[]a][/]", {}, {"]/", "a/"});
   matches("[a", {"[a"}, {"a"});
-  EXPECT_FALSE(matches_card_pattern(std::string(1000, 'a'), cat(std::string(500, '*'), "b")));
+  EXPECT_FALSE(matches_path_pattern(std::string(1000, 'a'), cat(std::string(500, '*'), "b")));
 }
 
 std::string chosen(std::string_view configs, std::initializer_list<const char*> paths,
