@@ -7,12 +7,14 @@
 #include <cerrno>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/cryptography.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/interruption.h"
 #include "base/log.h"
 #include "base/process_identity.h"
@@ -31,19 +33,30 @@ bool is_there(const fs::path& path, std::optional<uint64_t> size) {
   return !size || fs::file_size(path, error) == *size;
 }
 
-// Runs `fetch` unless the file is there, or comes while another process fetches it.
+// Runs `fetch` unless the file is there, or comes while another process fetches it, which is waited
+// for as long as it goes on. Locks are bytes of one file, by the hashes of paths: nothing of them
+// is left behind.
 void fetch_once(const fs::path& path, std::optional<uint64_t> size, const std::string& name,
                 const RemoteOptions& options, const std::function<void()>& fetch) {
   if (is_there(path, size)) return;
   if (!path.parent_path().empty()) make_directories(path.parent_path());
-  fs::path locks = options.cache_directory / "locks";
   std::error_code ignored;
-  fs::create_directories(locks, ignored);
-  RangeLock lock(locks / hex(sha256(fs::absolute(path).string())).substr(0, 32), 0,
-                 options.lock_deadline);
-  if (lock.waited_in_vain()) {
-    TESSERA_WARN(cat("another process has been fetching '", name, "' for ",
-                     format_duration(options.lock_deadline), "; it is fetched here as well"));
+  fs::create_directories(options.cache_directory, ignored);
+  const fs::path locks = options.cache_directory / "fetch.lock";
+  const uint64_t number = hash_text(fs::weakly_canonical(path, ignored).string()) >> 2;
+  uint64_t begun = begun_bytes(path);
+  auto lock = std::make_unique<RangeLock>(locks, number, 0);
+  if (lock->waited_in_vain())
+    TESSERA_INFO(cat("'", name, "' is being fetched by another process: waiting for it"));
+  while (lock->waited_in_vain()) {
+    lock = std::make_unique<RangeLock>(locks, number, options.lock_deadline);
+    const uint64_t now = begun_bytes(path);
+    if (lock->waited_in_vain() && now <= begun) {
+      TESSERA_WARN(cat("another process that fetches '", name, "' has not gone on for ",
+                       format_duration(options.lock_deadline), "; it is fetched here as well"));
+      break;
+    }
+    begun = now;
   }
   if (is_there(path, size)) return;
   remove_leftovers_of(path);

@@ -29,7 +29,10 @@ uint64_t begun_bytes(const fs::path& path) {
   std::error_code error;
   for (fs::directory_iterator it(path.parent_path(), error), end; !error && it != end;
        it.increment(error)) {
-    if (!it->path().filename().string().starts_with(partial_prefix(path))) continue;
+    const std::string name = it->path().filename().string();
+    if (!name.starts_with(partial_prefix(path)) &&
+        !name.starts_with(cat(path.filename().string(), ".tmp-")))
+      continue;
     std::error_code gone;
     if (const uint64_t size = it->file_size(gone); !gone) bytes += size;
   }
