@@ -311,15 +311,7 @@ DatasetFiles files_of_dataset(const DatasetNames& names, const RemoteOptions& re
     list.push_back(std::move(file.entry));
   }
   if (files.training.empty()) files.training = std::exchange(others, {});
-  // What describes a data set is no data.
-  std::erase_if(others, [](const RemoteEntry& file) { return lower(file.path).ends_with(".md"); });
-  if (!others.empty()) {
-    TESSERA_WARN_ONCE(cat("'", names.dataset, "': ", others.size(),
-                          others.size() == 1 ? " file whose name says" : " files whose names say",
-                          " neither train nor validation ",
-                          others.size() == 1 ? "is left alone: '" : "are left alone, the first: '",
-                          shown_name(others[0]), "'"));
-  }
+  warn_of_files_left_alone(names.dataset, others);
   if (files.training.empty()) {
     throw UserError(cat(names.option, ": '", names.dataset,
                         "' holds validation files only; name the "

@@ -11,6 +11,19 @@
 
 namespace tessera {
 
+void warn_of_files_left_alone(const std::string& name, std::vector<RemoteEntry> files) {
+  // What describes a data set is no data.
+  std::erase_if(files, [](const RemoteEntry& file) { return lower(file.path).ends_with(".md"); });
+  if (files.empty()) return;
+  const bool one = files.size() == 1, of_card = !files[0].split.empty();
+  TESSERA_WARN_ONCE(cat("'", name, "': ", files.size(), one ? " file whose " : " files whose ",
+                        of_card ? "split" : "name", one ? "" : "s", of_card ? " in README.md" : "",
+                        one ? " says" : " say", " neither train nor validation ",
+                        one ? "is left alone: '" : "are left alone, the first: '",
+                        shown_name(files[0]), "'",
+                        of_card ? cat(", of '", files[0].split, "'") : ""));
+}
+
 void keep_one_kind(const std::string& name, DatasetFiles& files) {
   DataKind best = DataKind::kNone;
   for (const RemoteEntry& file : files.training) best = std::min(best, data_kind(file.path));

@@ -6,6 +6,10 @@
 
 namespace tessera {
 
+// Warns of the files of a data set `name` that are of neither part where others say that they are:
+// their names or, of a card's, their splits say neither.
+void warn_of_files_left_alone(const std::string& name, std::vector<RemoteEntry> files);
+
 // Of a directory `name` the training files of the first kind that there is (data_kind()), as of a
 // repository on the hub, and its validation files of that kind, if there are any; a warning names
 // the others. What has a name of none of these kinds stays: only reading tells what it is.

@@ -112,7 +112,6 @@ TEST_F(DatasetFilesTest, NamesOnTheHubSayWhatToDoWithoutIt) {
   expect_contains(message, "HF_HUB_OFFLINE");
 }
 
-// wikicorpus is one of the hub's oldest, which have no owner.
 // A card's split, and not the name of the file, says what that is for.
 TEST_F(DatasetFilesTest, TheCardOfARepositoryTellsWhatIsTrainedOn) {
   LocalServer server;
@@ -142,6 +141,26 @@ TEST_F(DatasetFilesTest, TheCardOfARepositoryTellsWhatIsTrainedOn) {
   EXPECT_EQ(paths("all"), paths(""));
 }
 
+TEST_F(DatasetFilesTest, OfACardTheSplitIsSaidThatIsLeftAlone) {
+  LocalServer server;
+  server.write("hub/datasets/o/n.json", R"({"revisions": ["main"]})");
+  for (const char* name : {"a.json", "train.json"})
+    server.write(cat("hub/datasets/o/n/main/", name), "{}");
+  server.write("hub/datasets/o/n/main/README.md",
+               "---\nconfigs:\n- config_name: all\n  data_files:\n"
+               "  - split: train\n    path: a.json\n"
+               "  - split: extra\n    path: train.json\n---\n");
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(names(find_dataset_files({.dataset = "o/n"}, server.options()).training),
+            Names{"a.json"});
+  const std::string log = testing::internal::GetCapturedStderr();
+  expect_contains(log,
+                  "1 file whose split in README.md says neither train nor validation is left "
+                  "alone: '");
+  expect_contains(log, "/train.json', of 'extra'");
+}
+
+// wikicorpus is one of the hub's oldest, which have no owner.
 TEST_F(DatasetFilesTest, AConfigurationOnTheHub) {
   LocalServer server;
   for (const char* name : {"wikicorpus", "o/n"}) {
