@@ -158,6 +158,12 @@ std::vector<DataSource> find_data_sources(const RunConfig& config) {
   return sources;
 }
 
+bool has_validation(const std::vector<DataSource>& sources) {
+  return std::ranges::any_of(sources, [](const DataSource& source) {
+    return !source.files.validation.empty() || !source.prepared_validation.empty();
+  });
+}
+
 bool hold_out_files(double fraction, DataSource& source) {
   auto& training = source.files.training;
   const auto count = static_cast<double>(training.size());
@@ -181,10 +187,8 @@ int64_t reading_bytes_here(const RunConfig& config) {
   try {
     if (names_are_remote(config)) return 0;
     std::vector<DataSource> sources = find_data_sources(config);
-    const bool has_validation = std::ranges::any_of(sources, [](const DataSource& source) {
-      return !source.files.validation.empty() || !source.prepared_validation.empty();
-    });
-    if (!has_validation && !sources.empty()) hold_out_files(config.validation_fraction, sources[0]);
+    if (!has_validation(sources) && !sources.empty())
+      hold_out_files(config.validation_fraction, sources[0]);
     return reading_bytes(config, sources);
   } catch (const UserError&) {
     return 0;

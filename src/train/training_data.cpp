@@ -163,7 +163,7 @@ TrainingData prepare_training_data(const RunConfig& config, std::vector<DataSour
     held_out.insert(held_out.end(), source.files.validation.begin(), source.files.validation.end());
   }
   const bool streams = reads_streams(config, data.sources, kinds);
-  if (streams && held_out.empty() && prepared_validation.empty() && !data.sources.empty()) {
+  if (streams && !has_validation(data.sources) && !data.sources.empty()) {
     if (!hold_out_files(config.validation_fraction, data.sources[0]))
       TESSERA_INFO("Nothing is held out of the stream; give --validation_dataset to validate");
     held_out = data.sources[0].files.validation;

@@ -74,6 +74,8 @@ bool is_tokenizer_there(const RunConfig& config);
 // are looked for (--use_synthetic_data, .bin). What a server lists costs requests: where
 // `names_are_remote`, one rank asks and tells the others by these texts.
 std::vector<DataSource> find_data_sources(const RunConfig& config);
+// Whether any of them has data to validate on.
+bool has_validation(const std::vector<DataSource>& sources);
 // Holds out the last --validation_fraction of the files of a stream that has none to validate on:
 // of documents that nobody has counted there is no last part. False where there are too few.
 bool hold_out_files(double fraction, DataSource& source);
