@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/local_output.h"
 #include "base/parse_number.h"
 #include "base/text.h"
 #include "base/thread_pool.h"
@@ -117,6 +118,7 @@ std::string read_input(const Job& job) {
 // Before hours of work: that it can be written, and takes the place of a tokenizer at most.
 void check_tokenizer_output(const std::filesystem::path& output,
                             const std::vector<std::string>& inputs) {
+  require_local_output("--output", output.string());
   std::error_code ignored;
   for (const std::string& input : inputs)
     if (std::filesystem::equivalent(input, output, ignored))

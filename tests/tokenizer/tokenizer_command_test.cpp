@@ -116,6 +116,8 @@ TEST_F(TokenizerCommand, WrongCommandLinesAreUsageErrors) {
   expect_error<UsageError>("--threads", {"train", "--threads", "0"});
   expect_error<UsageError>("--on_bad_line",
                            {"train", "--input", kCorpus, "--on_bad_line", "ignore"});
+  expect_error<UsageError>("--output 's3://bucket/t.json' is not of this machine",
+                           {"train", "--input", kCorpus, "--output", "s3://bucket/t.json"});
 }
 
 TEST_F(TokenizerCommand, BadInputIsNamed) {
