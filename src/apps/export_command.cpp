@@ -6,11 +6,14 @@
 #include "base/error.h"
 #include "base/interruption.h"
 #include "base/local_output.h"
+#include "base/log.h"
 #include "checkpoint/checkpoint.h"
+#include "remote/url.h"
 #include "weights/adapter_weights.h"
 #include "weights/checkpoint_parameters.h"
 #include "weights/gguf_export.h"
 #include "weights/model_export.h"
+#include "weights/trained_tokenizer.h"
 
 namespace tessera {
 namespace fs = std::filesystem;
@@ -75,7 +78,14 @@ void check_format(const ParsedOptions& parsed) {
 std::string tokenizer_to_write(const ParsedOptions& parsed, const fs::path& checkpoint,
                                const RunRecord& record) {
   const std::string& named = parsed.config.tokenizer;
-  if (parsed.is_given("tokenizer")) return fetch_named_tokenizer(named, parsed.config);
+  if (parsed.is_given("tokenizer")) {
+    const std::string path = fetch_named_tokenizer(named, parsed.config);
+    if (path.empty()) return path;
+    const std::string other =
+        other_tokenizer_text(masked_url(named), *load_tokenizer(path), checkpoint, record);
+    if (!other.empty()) TESSERA_WARN(other);
+    return path;
+  }
   // A run records its text and, if it has one, its tokenizer.
   if (record.training_text && !record.tokenizer) return "";
   return tokenizer_of(checkpoint, record);

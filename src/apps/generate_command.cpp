@@ -21,6 +21,8 @@
 #include "generate/trained_model.h"
 #include "models/build_model.h"
 #include "planning/host_memory.h"
+#include "remote/url.h"
+#include "weights/trained_tokenizer.h"
 
 namespace tessera {
 namespace {
@@ -233,6 +235,11 @@ int generate_command(std::span<const std::string> arguments) {
   auto tokenizer = load_tokenizer_for(model.tokenizer, model.model.vocab_size);
   choose_device(parsed);
   log_messages(parsed);
+  if (given && model.record) {
+    const std::string other =
+        other_tokenizer_text(masked_url(config.tokenizer), *tokenizer, model.path, *model.record);
+    if (!other.empty()) TESSERA_WARN(other);
+  }
 
   const Prompts prompts = read_prompts(parsed);
   const std::optional<ChatTemplate> chat = find_chat(parsed, model, *tokenizer);

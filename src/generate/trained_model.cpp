@@ -82,6 +82,7 @@ TrainedModel open_trained(const fs::path& path, const std::optional<std::string>
   if (is_tokenizer_file(folder.filename().string())) folder = folder.parent_path();
   std::error_code ignored;
   if (fs::is_directory(folder, ignored)) trained.end_ids = end_ids(folder);
+  trained.record = record;
   trained.weights = std::move(weights);
   return trained;
 }

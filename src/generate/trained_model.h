@@ -9,6 +9,7 @@
 #include "hub/parameter_source.h"
 #include "models/model_config.h"
 #include "options/run_config.h"
+#include "options/run_record.h"
 
 namespace tessera {
 
@@ -24,6 +25,7 @@ struct TrainedModel {
   bool documents_joined = false;  // trained on documents with an end of text between them, as far
                                   // as is known
   std::shared_ptr<const ParameterSource> weights;
+  std::optional<RunRecord> record;  // of a checkpoint
 };
 
 // `name`: a checkpoint, of one part or of several ranks' parts, or the newest complete one of a

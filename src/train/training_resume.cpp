@@ -4,7 +4,6 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/hash.h"
 #include "base/log.h"
 #include "hub/tokenizer_files.h"
 #include "options/lora_options.h"
@@ -14,6 +13,7 @@
 #include "train/training_run.h"
 #include "weights/model_export.h"
 #include "weights/open_checkpoint.h"
+#include "weights/trained_tokenizer.h"
 
 namespace tessera {
 namespace fs = std::filesystem;
@@ -122,16 +122,10 @@ void TrainingRun::open_tokenizer(const fs::path& checkpoint) {
 
 void TrainingRun::require_same_tokenizer(const fs::path& checkpoint, const RunRecord& saved) const {
   if (!data_.tokenizer || !saved.tokenizer) return;
-  uint64_t mine = data_.tokenizer->fingerprint();
-  if (saved.tokenizer->fingerprint == mine) return;
-  // Another version of this program may count other things among those that decide the ids.
-  std::string own = tokenizer_of(checkpoint, saved);
-  uint64_t theirs = load_tokenizer(own)->fingerprint();
-  if (theirs == mine) return;
-  throw UserError(cat("--tokenizer ", config_.tokenizer,
-                      " is another one than that of checkpoint '", checkpoint.string(),
-                      "' (fingerprints ", hex(mine), " and ", hex(theirs),
-                      "): its ids mean other words to the model. Give --tokenizer ", own));
+  const std::string other =
+      other_tokenizer_text(config_.tokenizer, *data_.tokenizer, checkpoint, saved);
+  if (other.empty()) return;
+  throw UserError(cat(other, ". Give --tokenizer ", tokenizer_of(checkpoint, saved)));
 }
 
 // What a checkpoint says of where its weights come from, and the tokenizer itself: as they are now,

@@ -6,6 +6,7 @@
 
 #include "base/thread_stacks.h"
 #include "tests/apps/program_fixture.h"
+#include "tests/remote/local_server.h"
 
 namespace tessera {
 namespace {
@@ -246,6 +247,26 @@ TEST_F(Commands, TokenizerThereAndBack) {
                 .status,
             0);
   EXPECT_EQ(run({"generate", "ckpt", "--prompt", "the", "--max_new_tokens", "3"}).status, 0);
+  // One with other ids is warned of, and not the same in another file.
+  write("same.json", read_file(path("t.json")));
+  const auto warns = [&](const Words& words, const char* tokenizer) {
+    const ProgramResult result = run(words + Words{"--tokenizer", tokenizer});
+    EXPECT_EQ(result.status, 0) << result.err;
+    return result.err.find(cat("--tokenizer ", tokenizer, " is another one than that of ")) !=
+           std::string::npos;
+  };
+  const Words generate{"generate", "ckpt", "--prompt", "the", "--max_new_tokens", "1"};
+  EXPECT_TRUE(warns(generate, "byte"));
+  EXPECT_FALSE(warns(generate, "same.json"));
+  EXPECT_TRUE(warns({"export", "ckpt", "other"}, "byte"));
+  EXPECT_FALSE(warns({"export", "ckpt", "same"}, "same.json"));
+  run({"tokenizer", "train", "--input", "text.txt", "--vocab_size", "290", "--output", "o.json"});
+  const LocalServer server;
+  server.write("files/tokenizer.json", read_file(path("o.json")));
+  const std::string log =
+      run(generate + Words{"--tokenizer", server.url("/files/tokenizer.json?sig=secret")}).err;
+  expect_contains(log, " is another one than that of ");
+  expect_lacks(log, "secret");
 }
 
 TEST_F(Commands, BenchMeasuresAStepAndItsOps) {
