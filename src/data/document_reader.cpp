@@ -25,11 +25,14 @@ RecordOptions record_options(const DocumentReaderOptions& options) {
           .longest_document = options.longest_document};
 }
 
+bool named_as_table(std::string_view path) {
+  const std::string name = lower(path);
+  return name.ends_with(".parquet") || name.ends_with(".arrow") || name.ends_with(".feather");
+}
+
 // On a server the last bytes of a file would have to be fetched to look at them.
 bool is_table(const RemoteEntry& file, const ByteSource& source) {
-  const std::string name = lower(file.path);
-  for (std::string_view ending : {".parquet", ".arrow", ".feather"})
-    if (name.ends_with(ending)) return true;
+  if (named_as_table(file.path)) return true;
   return !is_remote(file) && !named_as_json_lines(file.path) && table_form(source).has_value();
 }
 
@@ -73,14 +76,7 @@ std::unique_ptr<RecordReader> open_records(const RemoteEntry& file,
   return std::make_unique<TextRecordReader>(std::move(source), form, record_options(options));
 }
 
-}  // namespace
-
-std::unique_ptr<RecordReader> open_records(const RemoteEntry& file,
-                                           const DocumentReaderOptions& options) {
-  return open_records(file, open_source(file, options.remote), options);
-}
-
-RecordKind detect_kind(std::span<const RemoteEntry> files, const DocumentReaderOptions& options) {
+RecordKind kind_of_first(std::span<const RemoteEntry> files, const DocumentReaderOptions& options) {
   for (const RemoteEntry& file : files) {
     std::shared_ptr<const ByteSource> source = open_source(file, options.remote);
     if (source->size() == 0) continue;
@@ -91,10 +87,6 @@ RecordKind detect_kind(std::span<const RemoteEntry> files, const DocumentReaderO
         TESSERA_WARN_ONCE(cat("'", shown_name(file),
                               "' begins with a line of JSON and is read as plain text, since its "
                               "name does not say JSON lines: name it *.jsonl"));
-      } else if (options.text_is_wanted) {
-        TESSERA_WARN_ONCE(cat("'", shown_name(file), "' is plain text, where --text_field ",
-                              options.text_field,
-                              " has no effect: it is for JSON lines (*.jsonl) and tables"));
       }
       return RecordKind::kText;
     }
@@ -106,6 +98,32 @@ RecordKind detect_kind(std::span<const RemoteEntry> files, const DocumentReaderO
                                             : RecordKind::kText;
   }
   return RecordKind::kText;
+}
+
+// Also one among others of JSON lines and tables.
+void warn_of_plain_text(std::span<const RemoteEntry> files, const DocumentReaderOptions& options) {
+  for (const RemoteEntry& file : files) {
+    if (named_as_json_lines(file.path) || named_as_table(file.path)) continue;
+    const auto source = open_source(file, options.remote);
+    if (source->size() == 0 || is_table(file, *source)) continue;
+    TESSERA_WARN_ONCE(cat("'", shown_name(file), "' is plain text, where --text_field ",
+                          options.text_field,
+                          " has no effect: it is for JSON lines (*.jsonl) and tables"));
+    return;
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<RecordReader> open_records(const RemoteEntry& file,
+                                           const DocumentReaderOptions& options) {
+  return open_records(file, open_source(file, options.remote), options);
+}
+
+RecordKind detect_kind(std::span<const RemoteEntry> files, const DocumentReaderOptions& options) {
+  const RecordKind kind = kind_of_first(files, options);
+  if (kind == RecordKind::kText && options.text_is_wanted) warn_of_plain_text(files, options);
+  return kind;
 }
 
 int64_t reading_bytes(std::span<const RemoteEntry> files, const RemoteOptions& remote) {

@@ -187,6 +187,10 @@ TEST_F(DocumentReaderTest, NamesTellJsonLinesAndAWarningThoseOfOtherNames) {
   expect_contains(log_of("g.txt", "text\n", true), cat("g.txt", ignored));
   EXPECT_EQ(log_of("g.txt", "text\n", true), "") << "once";
   EXPECT_EQ(log_of("h.jsonl", "{\"raw\": \"x\"}\n", true), "");
+  const std::vector beside{directory_ / "h.jsonl", directory_.write("i.txt", "text\n")};
+  testing::internal::CaptureStderr();
+  detect_kind(local_entries(beside), {.text_field = "raw", .text_is_wanted = true});
+  expect_contains(testing::internal::GetCapturedStderr(), cat("i.txt", ignored));
 }
 
 TEST_F(DocumentReaderTest, AnEmptyFileDecidesNothing) {
