@@ -126,15 +126,18 @@ RecordKind detect_kind(std::span<const RemoteEntry> files, const DocumentReaderO
   return kind;
 }
 
-int64_t reading_bytes(std::span<const RemoteEntry> files, const RemoteOptions& remote) {
+int64_t reading_bytes(std::span<const RemoteEntry> files, const DocumentReaderOptions& options) {
   // Of a window that is larger than the text only so much is used. Text packs to a fifth or so.
   constexpr uint64_t kUnpackedPerByte = 32, kLeast = 1 << 20, kLarge = uint64_t{1} << 32;
   uint64_t largest = 0;
   for (const RemoteEntry& file : files) largest = std::max(largest, file.size);
   for (const RemoteEntry& file : files) {
-    std::shared_ptr<const ByteSource> source = open_source(file, remote);
+    std::shared_ptr<const ByteSource> source = open_source(file, options.remote);
     if (source->size() == 0) continue;
-    if (is_table(file, *source)) return kTableBatchBytes;
+    if (is_table(file, *source)) {
+      const TableRecordReader table(source, options.kind, record_options(options));
+      return kTableBatchBytes + table.page_bytes();
+    }
     largest = std::max<uint64_t>(largest, source->size());  // what no list says of a web server's
     TextStream text(std::move(source));
     char first = 0;

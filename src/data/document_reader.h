@@ -44,9 +44,9 @@ std::unique_ptr<RecordReader> open_records(const RemoteEntry& file,
 RecordKind detect_kind(std::span<const RemoteEntry> files, const DocumentReaderOptions& options);
 
 // Bytes that reading the first of the files that is not empty takes beside a reader's buffers: what
-// unpacks it, as its head says (less where all of the files are small), or a batch of a table.
-// UserError as of reading it.
-int64_t reading_bytes(std::span<const RemoteEntry> files, const RemoteOptions& remote);
+// unpacks it, as its head says (less where all of the files are small), or a batch of a table and,
+// of Parquet, the first pages. UserError as of reading it.
+int64_t reading_bytes(std::span<const RemoteEntry> files, const DocumentReaderOptions& options);
 
 // Reads the records of files one after the other, in the order of `files` (open_records(), which
 // has the limits, the memory and the errors). UserError too where a file is missing.

@@ -208,6 +208,12 @@ void TableRecordReader::seek(std::string_view position) {
 
 int64_t TableRecordReader::bytes_total() const { return source_bytes_; }
 
+int64_t TableRecordReader::page_bytes() const {
+  int64_t bytes = 0;
+  for (size_t column : columns_) bytes += table_->page_bytes(column);
+  return bytes;
+}
+
 int64_t TableRecordReader::bytes_read() const {
   if (table_->rows() == 0) return source_bytes_;
   return static_cast<int64_t>(static_cast<double>(source_bytes_) * static_cast<double>(row_) /

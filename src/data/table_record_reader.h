@@ -37,6 +37,8 @@ class TableRecordReader final : public RecordReader {
   int64_t bytes_read() const override;
   int64_t bytes_total() const override;
   int64_t bad_records() const override { return bad_; }
+  // Of the columns that are read (TableReader::page_bytes()).
+  int64_t page_bytes() const;
 
  private:
   void load_batch();

@@ -72,6 +72,20 @@ ParquetLeaf::ParquetLeaf(const ByteSource& source, const ParquetNode& node,
   end_ = begin + bytes;
 }
 
+int64_t ParquetLeaf::first_page_bytes() {
+  fetch_ = kHeaders;
+  const bool found = find_page();
+  fetch_ = kWindow;
+  if (!found) return 0;
+  int64_t bytes = std::min(page_.bytes, kMaxPage);
+  if (codec_of(chunk_.codec) != Codec::kNone) bytes += std::min(page_.raw_bytes, kMaxPage);
+  if (has_dictionary_) {
+    const size_t numbers = dictionary_.offsets.size() + dictionary_.integers.size();
+    bytes += static_cast<int64_t>(dictionary_.bytes.size() + sizeof(int64_t) * numbers);
+  }
+  return bytes;
+}
+
 // The next `bytes` bytes of the chunk, not yet passed over.
 std::span<const std::byte> ParquetLeaf::need(size_t bytes) {
   size_t there = window_end_ - window_begin_;

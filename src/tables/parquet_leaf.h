@@ -31,6 +31,9 @@ class ParquetLeaf {
   ParquetLeaf(const ByteSource& source, const ParquetNode& node, const ParquetChunk& chunk);
 
   int64_t row() const { return row_; }  // the next of the row group
+  // Before anything is read: bytes of the first page, as it is stored and unpacked, and of the
+  // dictionary.
+  int64_t first_page_bytes();
   // Appends the next `rows` rows.
   void read(int64_t rows, LeafRows& out);
   // Passes over rows. Pages that say how many rows they have (all but those of format version 1

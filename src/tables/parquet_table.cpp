@@ -185,6 +185,15 @@ class ParquetTable : public TableReader {
   }
 
  protected:
+  int64_t first_page_bytes(size_t column) const override {
+    if (metadata_.row_groups.empty()) return 0;
+    const ParquetNode& node = metadata_.root.children[column];
+    int64_t bytes = 0;
+    for (size_t leaf = node.first_leaf; leaf < node.end_leaf; ++leaf)
+      bytes += ParquetLeaf(*source_, *metadata_.leaves[leaf], metadata_.row_groups[0].chunks[leaf])
+                   .first_page_bytes();
+    return bytes;
+  }
   void read_column(const TableBatches::Part& part, size_t column, ColumnValues& out) override {
     if (part.group != group_) {
       for (auto& leaf : leaves_) leaf.reset();

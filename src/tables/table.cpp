@@ -80,6 +80,16 @@ size_t TableReader::column(std::string_view name) const {
                       " It has: ", join(names, ", "), columns_.size() > 20 ? ", ..." : ""));
 }
 
+int64_t TableReader::page_bytes(size_t column) const {
+  try {
+    return first_page_bytes(column);
+  } catch (const Damaged&) {
+    return 0;
+  } catch (const Unsupported&) {
+    return 0;
+  }
+}
+
 void TableReader::read(int64_t batch, std::span<const size_t> columns, TableBatch& out) {
   check_interruption();
   const TableBatches::Part part = batches_.part(batch);

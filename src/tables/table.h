@@ -103,6 +103,10 @@ class TableReader {
   int64_t first_row(int64_t batch) const { return batches_.first_row(batch); }
   int64_t batch_of(int64_t row) const { return batches_.batch_of(row); }
 
+  // Bytes that reading a column takes beside a batch, as its first page says: 0 where the table has
+  // no pages, or where that one is broken, which read() reports.
+  int64_t page_bytes(size_t column) const;
+
   // Reads the selected columns (indices in columns()) of one batch. `out` keeps its memory between
   // calls. UserError naming file and column where the data is damaged, or of a form that is not
   // read: kOther, a null inside a list of kIntegers, an integer above 2^63 - 1.
@@ -110,6 +114,7 @@ class TableReader {
 
  protected:
   TableReader(std::shared_ptr<const ByteSource> source) : source_(std::move(source)) {}
+  virtual int64_t first_page_bytes(size_t /*column*/) const { return 0; }
   virtual void read_column(const TableBatches::Part& part, size_t column, ColumnValues& out) = 0;
 
   std::shared_ptr<const ByteSource> source_;

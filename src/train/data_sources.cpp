@@ -176,20 +176,18 @@ bool hold_out_files(double fraction, DataSource& source) {
   return true;
 }
 
-int64_t reading_bytes(const RunConfig& config, const std::vector<DataSource>& sources) {
-  int64_t bytes = 0;  // a lane has a file of each open
-  for (const DataSource& source : sources)
-    bytes += reading_bytes(source.files.training, remote_options(config));
-  return bytes;
-}
-
 int64_t reading_bytes_here(const RunConfig& config) {
   try {
     if (names_are_remote(config)) return 0;
     std::vector<DataSource> sources = find_data_sources(config);
     if (!has_validation(sources) && !sources.empty())
       hold_out_files(config.validation_fraction, sources[0]);
-    return reading_bytes(config, sources);
+    int64_t bytes = 0;
+    for (const DataSource& source : sources) {
+      if (const auto kind = kind_of_files(config, source.files.training))
+        bytes += reading_bytes(source.files.training, reading_options(config, *kind, 0));
+    }
+    return bytes;
   } catch (const UserError&) {
     return 0;
   }

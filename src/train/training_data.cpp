@@ -227,7 +227,8 @@ TrainingData prepare_training_data(const RunConfig& config, std::vector<DataSour
     auto stream = stream_settings(config, data, kinds, vocab_size, context);
     if (!config.eval_only) {
       data.stream = std::move(stream);
-      data.lane_reading_bytes = reading_bytes(config, data.sources);
+      for (const StreamSettings::Source& source : data.stream->sources)  // a file of each is open
+        data.lane_reading_bytes += reading_bytes(source.files, source.reading);
     }
   } else {
     for (size_t i = 0; i < data.sources.size(); ++i) {

@@ -79,9 +79,8 @@ bool has_validation(const std::vector<DataSource>& sources);
 // Holds out the last --validation_fraction of the files of a stream that has none to validate on:
 // of documents that nobody has counted there is no last part. False where there are too few.
 bool hold_out_files(double fraction, DataSource& source);
-// Bytes that a lane of a stream takes to read them (data/document_reader.h).
-int64_t reading_bytes(const RunConfig& config, const std::vector<DataSource>& sources);
-// The same before there is a job: none of data on servers, or that cannot be read here.
+// TrainingData::lane_reading_bytes before there is a job: none of data on servers, or that cannot
+// be read here.
 int64_t reading_bytes_here(const RunConfig& config);
 // Those directories of this machine in which files of ids (.bin) of the training data are.
 std::vector<std::filesystem::path> token_directories(const RunConfig& config);

@@ -9,6 +9,7 @@
 #include "tests/base/error_expectation.h"
 #include "tests/base/scratch_directory.h"
 #include "tests/data/packed_text.h"
+#include "tests/tables/parquet_writer.h"
 
 namespace tessera {
 namespace {
@@ -313,8 +314,17 @@ TEST_F(DocumentReaderTest, TheHeadOfAFileSaysWhatReadingItTakes) {
   }
   const std::filesystem::path tables =
       std::filesystem::path(TESSERA_SOURCE_DIR) / "tests/goldens/tables";
-  EXPECT_EQ(reading_bytes(local_entries(std::vector{tables / "chats.parquet"}), {}),
-            kTableBatchBytes);
+  auto of_chats = [&](const char* name) {
+    return reading_bytes(local_entries(std::vector{tables / name}), {.kind = RecordKind::kChat});
+  };
+  EXPECT_EQ(of_chats("chats.arrow"), kTableBatchBytes);
+  EXPECT_GT(of_chats("chats.parquet"), kTableBatchBytes);
+  EXPECT_LT(of_chats("chats.parquet"), kTableBatchBytes + kMiB);
+  // Parquet is unpacked by pages, of whatever size.
+  const std::string page = little_endian<uint32_t>({8 * kMiB}) + std::string(8 * kMiB, 'x');
+  const auto column = leaf_element("text", kRequiredField, 6);
+  EXPECT_EQ(taken("a.parquet", parquet_file({column}, 1, 1, 1, data_page(1, page))),
+            kTableBatchBytes + 8 * kMiB + 4);
 }
 
 }  // namespace

@@ -27,6 +27,17 @@ std::string golden(const char* name) {
   return read_file(std::filesystem::path(TESSERA_SOURCE_DIR) / "tests/goldens/tables" / name);
 }
 
+TEST(Parquet, TheFirstPageSaysWhatReadingAColumnTakes) {
+  const auto column = leaf_element("x", kRequiredField, kInt64);
+  const std::string page = little_endian<int64_t>({1, 2, 3});
+  EXPECT_EQ(open(parquet_file({column}, 1, 3, 3, data_page(3, page)))->page_bytes(0), 24);
+  // Packed (by gzip, it says) and unpacked.
+  EXPECT_EQ(open(parquet_file({column}, 1, 3, 3, data_page(3, page, 1000), 2))->page_bytes(0),
+            1024);
+  const std::string broken = parquet_file({column}, 1, 3, 4, data_page(3, page).substr(0, 5));
+  EXPECT_EQ(open(broken)->page_bytes(0), 0);
+}
+
 // Rows [1, 2], [], [3].
 std::string lists_page(int present) {
   return data_page(4, level_runs({0, 1, 0, 0}) +
