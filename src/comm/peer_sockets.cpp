@@ -205,7 +205,11 @@ class PeerConnector {
       entries.push_back({guest.socket.get(), POLLIN, 0});
       deadline = std::min(deadline, guest.until);
     }
-    if (::poll(entries.data(), entries.size(), poll_timeout(deadline)) < 0) return 0;
+    if (::poll(entries.data(), entries.size(), poll_timeout(deadline)) < 0) {
+      if (errno == EINTR) return 0;
+      throw CommError(
+          cat("rank ", self_.rank, " cannot watch its connections: ", std::strerror(errno)));
+    }
     int come = 0;
     auto entry = entries.begin() + 2;
     for (auto guest = guests_.begin(); guest != guests_.end(); ++entry) {

@@ -1,9 +1,11 @@
 #pragma once
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <chrono>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "tests/comm/rank_runner.h"
 
@@ -20,6 +22,15 @@ inline void expect_all_say(const std::vector<RankResult>& results, int but, std:
     EXPECT_TRUE(contains(results[rank].error, part))
         << "rank " << rank << " says: " << results[rank].error;
   }
+}
+
+// poll() takes no more entries than files may be open. Returns how many might be before.
+inline rlim_t limit_open_files(rlim_t most) {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  const rlim_t before = std::exchange(limit.rlim_cur, most);
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  return before;
 }
 
 // Ranks that are made in the given way, of which some die, stop or leave.
