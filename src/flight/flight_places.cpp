@@ -39,11 +39,11 @@ bool is_old(fs::file_time_type changed) {
 }
 
 // The newest first.
-std::vector<Flight> own_jobs(bool look_at_processes) {
+std::vector<Flight> jobs_in(const fs::path& flights, bool look_at_processes) {
   std::vector<Flight> jobs;
-  if (!is_own_directory(own_flights())) return jobs;
+  if (!is_own_directory(flights)) return jobs;
   std::error_code error;
-  for (const auto& job : fs::directory_iterator(own_flights(), error)) {
+  for (const auto& job : fs::directory_iterator(flights, error)) {
     Flight flight{job.path(), job.last_write_time(error)};
     size_t ended = 0;
     for (fs::recursive_directory_iterator files(job.path(), error), none; files != none;
@@ -81,16 +81,16 @@ fs::path flight_directory(const std::string& asked, const std::string& job, int 
   return directory / cat("attempt_", attempt);
 }
 
-fs::path newest_flight() {
-  for (const Flight& job : own_jobs(false))
+fs::path newest_flight(const fs::path& flights) {
+  for (const Flight& job : jobs_in(flights, false))
     if (job.rings > 0) return job.path;
   return {};
 }
 
-void remove_old_flights() {
+void remove_old_flights(const fs::path& flights) {
   size_t kept = 0;
   std::error_code error;
-  for (const Flight& job : own_jobs(true))
+  for (const Flight& job : jobs_in(flights, true))
     if (job.ended && (job.rings == 0 || ++kept > kKeptJobs)) fs::remove_all(job.path, error);
 }
 

@@ -15,10 +15,10 @@ std::filesystem::path own_flights();
 // Makes that directory, for this user alone. UserError where it cannot be, or another made it.
 void make_own_flights();
 // The newest of them; "" where there is none.
-std::filesystem::path newest_flight();
+std::filesystem::path newest_flight(const std::filesystem::path& flights = own_flights());
 
 // Makes room among them: removes those of jobs whose processes have all ended, but for the newest
 // few. Touches nothing that another user made.
-void remove_old_flights();
+void remove_old_flights(const std::filesystem::path& flights = own_flights());
 
 }  // namespace tessera
