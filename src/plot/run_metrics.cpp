@@ -14,6 +14,29 @@ namespace {
 
 constexpr size_t kLongestLine = 1 << 20;
 
+// Where a step is, or is to be.
+std::ptrdiff_t place_of(const Series& series, double step) {
+  return std::ranges::lower_bound(series.steps, step) - series.steps.begin();
+}
+
+void forget_from(Series& series, double step) {
+  const auto kept = static_cast<size_t>(place_of(series, step));
+  series.steps.resize(kept);
+  series.values.resize(kept);
+}
+
+// Almost always behind all others.
+void put(Series& series, double step, double value) {
+  const std::ptrdiff_t place = place_of(series, step);
+  const auto at = series.steps.begin() + place;
+  if (at != series.steps.end() && *at == step) {
+    series.values[static_cast<size_t>(place)] = value;
+  } else {
+    series.steps.insert(at, step);
+    series.values.insert(series.values.begin() + place, value);
+  }
+}
+
 }  // namespace
 
 RunMetrics::RunMetrics(const ByteSource& file, std::span<const std::string> keys) {
@@ -48,10 +71,11 @@ void RunMetrics::take(std::string_view line, std::span<const std::string> keys,
       object["batch"].get(batch) != simdjson::SUCCESS || batch < 0)
     throw UserError(
         cat(where, " is not one that --metrics_file wrote: give a file of that option"));
+  const double step = static_cast<double>(batch) + 1;
   // A step that does not follow the last one is done again, or of a new run.
   if (object["loss"].error() == simdjson::SUCCESS) {
     if (batch <= last_step_)
-      for (auto& [name, values] : values_) values.erase(values.lower_bound(batch), values.end());
+      for (auto& [name, series] : series_) forget_from(series, step);
     last_step_ = batch;
   }
   for (const auto& [key, value] : object) {
@@ -59,19 +83,14 @@ void RunMetrics::take(std::string_view line, std::span<const std::string> keys,
     if (value.get(number) != simdjson::SUCCESS && !value.is_null()) continue;
     const std::string name(key);
     seen_.insert(name);
-    if (std::ranges::find(keys, name) != keys.end()) values_[name][batch] = number;
+    if (std::ranges::find(keys, name) != keys.end()) put(series_[name], step, number);
   }
 }
 
 Series RunMetrics::series(const std::string& key) const {
-  Series series;
+  const auto found = series_.find(key);
+  Series series = found == series_.end() ? Series() : found->second;
   series.name = key;
-  const auto found = values_.find(key);
-  if (found == values_.end()) return series;
-  for (const auto& [batch, value] : found->second) {
-    series.steps.push_back(static_cast<double>(batch) + 1);
-    series.values.push_back(value);
-  }
   return series;
 }
 

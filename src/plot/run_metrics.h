@@ -27,7 +27,7 @@ class RunMetrics {
 
  private:
   void take(std::string_view line, std::span<const std::string> keys, const std::string& where);
-  std::map<std::string, std::map<int64_t, double>> values_;
+  std::map<std::string, Series> series_;
   std::set<std::string> seen_;
   int64_t last_step_ = -1;  // of the last line with a loss
 };
