@@ -10,7 +10,6 @@
 #include <memory>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/cryptography.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -103,27 +102,8 @@ void require_online(const RemoteLocation& location, const RemoteOptions& options
 
 }  // namespace
 
-FetchProgress::FetchProgress(uint64_t bytes)
-    : total_(bytes), start_(monotonic_seconds()), shown_(start_) {}
-
-void FetchProgress::add(const std::string& name, uint64_t bytes) {
-  constexpr double kInterval = 5;
-  done_ += bytes;
-  double now = monotonic_seconds();
-  if (now - shown_ < kInterval) return;
-  shown_ = now;
-  double rate = static_cast<double>(done_) / (now - start_);
-  auto text = [](double count) { return format_bytes(static_cast<int64_t>(count)); };
-  std::string left;
-  if (total_ > done_)
-    left = cat(" of ", text(static_cast<double>(total_)), ", left ",
-               format_duration(static_cast<double>(total_ - done_) / rate));
-  TESSERA_INFO(cat("Fetching '", name, "': ", text(static_cast<double>(done_)), " at ", text(rate),
-                   "/s", left));
-}
-
 void fetch_whole(const RemoteLocation& location, const RemoteEntry& entry, const fs::path& path,
-                 const RemoteOptions& options, FetchProgress* progress) {
+                 const RemoteOptions& options, TransferProgress* progress) {
   fetch_once(path, location.size, location.name, options, [&] {
     require_online(location, options);
     RangeReader reader(location, options.http);
@@ -159,7 +139,7 @@ void fetch_whole(const RemoteLocation& location, const RemoteEntry& entry, const
 }
 
 void fetch_in_one_piece(const RemoteProbe& probe, const fs::path& path,
-                        const RemoteOptions& options, FetchProgress* progress) {
+                        const RemoteOptions& options, TransferProgress* progress) {
   const RemoteLocation& location = probe.location;
   fetch_once(path, probe.whole_size, location.name, options, [&] {
     // AtomicFile only appends; an attempt that fails begins again at the front.

@@ -1,25 +1,12 @@
 #pragma once
-#include <cstdint>
 #include <filesystem>
-#include <string>
 
 #include "remote/options.h"
 #include "remote/range_reader.h"
 #include "remote/remote_entry.h"
+#include "remote/transfer_progress.h"
 
 namespace tessera {
-
-// Says in lines of the log how far files are that are fetched whole, if that takes long.
-class FetchProgress {
- public:
-  // `bytes` in all; 0: not known.
-  explicit FetchProgress(uint64_t bytes);
-  void add(const std::string& name, uint64_t bytes);
-
- private:
-  uint64_t total_, done_ = 0;
-  double start_, shown_;
-};
 
 // Fetches all of it to `path`, whose directory is made: written aside, checked against its size and
 // against `entry`'s SHA-256 or git hash where it has one, renamed. So what is at `path` is whole,
@@ -30,11 +17,11 @@ class FetchProgress {
 // UserError as RangeReader::read(); also where the content has another hash.
 void fetch_whole(const RemoteLocation& location, const RemoteEntry& entry,
                  const std::filesystem::path& path, const RemoteOptions& options,
-                 FetchProgress* progress = nullptr);
+                 TransferProgress* progress = nullptr);
 
 // The same for a server that does not answer parts and may not tell the size: in one piece, from
 // the beginning again where it fails.
 void fetch_in_one_piece(const RemoteProbe& probe, const std::filesystem::path& path,
-                        const RemoteOptions& options, FetchProgress* progress = nullptr);
+                        const RemoteOptions& options, TransferProgress* progress = nullptr);
 
 }  // namespace tessera

@@ -34,7 +34,8 @@ struct RemoteOptions {
   uint64_t block_bytes = uint64_t{8} << 20;   // a file is fetched in such parts
   int blocks_in_memory = 2;                   // of each open file
   bool read_ahead = true;                     // of a file that is read from block to block
-  double lock_deadline = 600;  // seconds to wait for another process that fetches the same
+  double lock_deadline = 600;    // seconds to wait for another process that fetches the same
+  double progress_interval = 5;  // seconds between lines about what takes long
 };
 
 // With what other tools of the hub and of S3 are configured by as well: HF_ENDPOINT, HF_TOKEN (or

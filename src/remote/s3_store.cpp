@@ -127,7 +127,9 @@ void S3Store::abort_uploads(std::string_view prefix,
 }
 
 S3Upload::S3Upload(const S3Store& store, std::string name, uint64_t bytes)
-    : store_(store), name_(std::move(name)) {
+    : store_(store),
+      name_(std::move(name)),
+      progress_("Uploading", bytes, store.options_.progress_interval) {
   const uint64_t fewest = (bytes + kMaxParts - 1) / kMaxParts;
   part_bytes_ = static_cast<size_t>(std::max(store.options_.s3.part_bytes, fewest));
 }
@@ -189,6 +191,8 @@ void S3Upload::take_oldest() {
   std::future<std::string> oldest = std::move(sending_.front());
   sending_.pop_front();
   etags_.push_back(oldest.get());
+  const uint64_t end = std::min<uint64_t>(etags_.size() * part_bytes_, written_);
+  progress_.add(name_, end - (etags_.size() - 1) * part_bytes_);
 }
 
 void S3Upload::commit() {

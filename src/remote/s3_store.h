@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "remote/options.h"
 #include "remote/s3_listing.h"
+#include "remote/transfer_progress.h"
 
 namespace tessera {
 
@@ -65,7 +66,8 @@ class S3Store {
 
 // An object that is written in order and is there with commit(); without it nothing is. A large one
 // goes in parts of S3Settings::part_bytes, several at once, and what fails of it is sent again by
-// itself. `bytes`: at most so many will follow. Requests to end the process do not end it.
+// itself; lines of the log say how far it is. `bytes`: at most so many will follow. Requests to end
+// the process do not end it.
 class S3Upload {
  public:
   S3Upload(const S3Store& store, std::string name, uint64_t bytes);
@@ -85,6 +87,7 @@ class S3Upload {
   uint64_t written_ = 0;
   std::vector<std::string> etags_;  // of parts that are there, by number
   std::deque<std::future<std::string>> sending_;
+  TransferProgress progress_;
 };
 
 }  // namespace tessera

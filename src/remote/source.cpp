@@ -154,7 +154,7 @@ fs::path whole_path(const RemoteLocation& location, const RemoteOptions& options
 }
 
 void fetch_to(const RemoteProbe& probe, const RemoteEntry& entry, const fs::path& path,
-              const RemoteOptions& options, FetchProgress* progress) {
+              const RemoteOptions& options, TransferProgress* progress) {
   if (probe.answers_parts) {
     fetch_whole(probe.location, entry, path, options, progress);
   } else {
@@ -297,7 +297,7 @@ std::unique_ptr<ByteSource> open_source(const RemoteEntry& entry, const RemoteOp
   if (probe.answers_parts)
     return std::make_unique<RemoteFile>(std::move(probe.location), options, cache_of(options));
   fs::path path = whole_path(probe.location, options);
-  FetchProgress progress(entry.size);
+  TransferProgress progress("Fetching", entry.size, options.progress_interval);
   fetch_to(probe, entry, path, options, &progress);
   return std::make_unique<ReadFile>(path);
 }
@@ -317,7 +317,7 @@ fs::path fetch_file(const RemoteEntry& entry, const RemoteOptions& options) {
   if (!is_web(entry.url) && !is_s3(entry.url)) return entry.url;
   RemoteProbe probe = locate(entry, options);
   fs::path path = whole_path(probe.location, options);
-  FetchProgress progress(entry.size);
+  TransferProgress progress("Fetching", entry.size, options.progress_interval);
   fetch_to(probe, entry, path, options, &progress);
   return path;
 }
@@ -339,7 +339,7 @@ fs::path fetch_directory(const std::vector<RemoteEntry>& entries, const RemoteOp
     room += entry.size - std::min(entry.size, begun_bytes(places.back()));
   }
   require_room(room, options.cache_directory);
-  FetchProgress progress(missing);
+  TransferProgress progress("Fetching", missing, options.progress_interval);
   for (size_t i = 0; i < entries.size(); ++i) {
     if (is_web(entries[i].url) || is_s3(entries[i].url))
       fetch_to(probes[i], entries[i], places[i], options, &progress);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/interruption.h"
+#include "base/log.h"
 #include "remote/s3_answer.h"
 #include "tests/base/error_expectation.h"
 #include "tests/remote/local_server.h"
@@ -141,6 +142,19 @@ TEST_F(S3Writing, OnABadDayEachPartIsSentAgain) {
   EXPECT_LT(server_.requests("PUT /s3/bucket/x?").size(), 36u);
   EXPECT_EQ(server_.requests("?uploads=").size(),
             server_.requests("POST /s3/bucket/x?uploads=").size());
+}
+
+TEST_F(S3Writing, WhatTakesLongTellsHowFarItIs) {
+  RemoteOptions options = store().options();
+  options.progress_interval = 0;
+  std::vector<std::string> lines;
+  set_log_listener([&](LogLevel, std::string_view line) { lines.emplace_back(line); });
+  upload(S3Store(options), "s3://bucket/x", test_content(20'480));
+  set_log_listener({});
+  ASSERT_EQ(lines.size(), 3u);
+  expect_contains(lines[0], "Uploading 's3://bucket/x': 9.77 KiB at ");
+  expect_contains(lines[0], "/s of 20.0 KiB, left ");
+  expect_contains(lines[2], "Uploading 's3://bucket/x': 20.0 KiB at ");
 }
 
 TEST_F(S3Writing, WhatIsNotCommittedIsNotThere) {
