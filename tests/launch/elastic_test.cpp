@@ -168,23 +168,15 @@ TEST_P(Elastic, OneIsAskedToEndRightBehindAnother) {
 }
 
 TEST_P(Elastic, AFailureCountsAndEndsAlsoThoseThatWait) {
-  Words words = job("1:2") + Words{"--max_restarts=1",
-                                   "train",
-                                   "print",
-                                   "%RANK/%WORLD_SIZE round %TESSERA_ATTEMPT %PID",
-                                   "rank",
-                                   "0",
-                                   "sleep",
-                                   "2000",
-                                   "exit",
-                                   "9",
-                                   "end",
-                                   "on_term",
-                                   "143",
-                                   "hang"};
+  const Words words =
+      job("1:2") +
+      Words{"--max_restarts=1", "train", "print", "%RANK/%WORLD_SIZE round %TESSERA_ATTEMPT %PID"} +
+      Words{"rank", "0", "await", "go", "exit", "9", "end", "on_term", "143", "hang"};
   pid_t a = start_first(words), b = start(words, "b");
   for (const char* tag : {"a", "b"}) wait_for_round(tag, 2, 0);
   pid_t c = start(words, "c");
+  wait_for("c.err", "this one waits for a place");
+  write_file_atomic(path("go"), "");
   std::vector<int> status;
   for (pid_t agent : {a, b, c}) status.push_back(finish(agent).status);
   std::sort(status.begin(), status.end());

@@ -2,6 +2,7 @@
 // what its words say, one after the other:
 //   print TEXT, error TEXT   a line; "%RANK" and other variables of the environment are replaced
 //   sleep MS, exit CODE, raise SIGNAL, hang
+//   await FILE               until there is one
 //   on_term CODE             SIGTERM prints "saved" and exits so;   ignore_term
 //   on_save                  is asked to save: cannot the first time, then can
 //   lose_request             waits for the first request to save, of which nothing is heard again
@@ -109,6 +110,8 @@ int work(const std::vector<std::string>& words) {
       std::fprintf(stderr, "%s\n", expand(words[++i]).c_str());
     } else if (word == "sleep") {
       ::usleep(static_cast<useconds_t>(std::stoi(words[++i]) * 1000));
+    } else if (word == "await") {
+      for (++i; ::access(words[i].c_str(), F_OK) != 0;) ::usleep(5000);
     } else if (word == "exit") {
       return std::stoi(words[++i]);
     } else if (word == "raise") {
