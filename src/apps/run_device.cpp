@@ -100,6 +100,8 @@ RunDevice open_device(const RunConfig& config, bool measure_peak, const JobConne
   RunDevice opened;
   opened.cpu = open_cpu(config, job);
   opened.device = device_of(*opened.cpu, config, measure_peak, job);
+  if (config.device_type == "cuda" || config.device_type == "xla")
+    opened.device.communicator = nullptr;  // exchanges are the device's, and so are their waits
   if (config.device_type == "cuda") {
     auto cuda = open_cuda(config, job);
     opened.device.backend = cuda.get();

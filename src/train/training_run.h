@@ -47,7 +47,7 @@ struct Device {
   Backend* backend = nullptr;
   ThreadPool* pool = nullptr;
   Control* control = nullptr;                  // none: one rank
-  const Communicator* communicator = nullptr;  // likewise: tells how long was waited for others
+  const Communicator* communicator = nullptr;  // tells how long was waited for others, if known
   int ranks_per_host = 1;                      // on this host
   std::string host_id = {};                    // ranks of equal ones share a host
   bool first_on_host = true;  // prepares what the ranks of a host share: token caches
