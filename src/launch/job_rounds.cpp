@@ -1,6 +1,9 @@
 #include "launch/job_rounds.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string_view>
 #include <thread>
 
 #include "base/log.h"
@@ -19,7 +22,7 @@ using std::chrono::steady_clock;
 constexpr double kFindEtcd = 60;  // seconds
 // For the nodes of a round to meet: they were all there a moment ago.
 constexpr double kMeet = 30;  // seconds
-constexpr milliseconds kFindEtcdAgain{500}, kFarewell{10'000};
+constexpr milliseconds kFindEtcdAgain{500}, kFarewell{10'000}, kReach{5000};
 
 // The name of the endpoint, where that is this host: others reach it by that. Else the address by
 // which this host reaches the endpoint.
@@ -27,6 +30,15 @@ std::string reachable_host(const RunOptions& options) {
   if (!options.local_addr.empty()) return options.local_addr;
   const std::string& endpoint = options.rdzv_endpoint->host;
   return is_local_host(endpoint) ? endpoint : local_address("", endpoint);
+}
+
+// Where nothing listens any more the round has just ended.
+void require_reach(const Endpoint& store) {
+  try {
+    connect_to(store, steady_clock::now() + kReach);
+  } catch (const CommError& error) {
+    if (error.what() != std::string_view(std::strerror(ECONNREFUSED))) throw;
+  }
 }
 
 Membership::Settings settings_of(const RunOptions& o) {
@@ -40,6 +52,7 @@ Membership::Settings settings_of(const RunOptions& o) {
   settings.last_call = Membership::Seconds(o.last_call);
   settings.keep_alive_interval = Membership::Seconds(o.keep_alive_interval);
   settings.longest_silence = longest_silence(o);
+  settings.require_reach = require_reach;
   return settings;
 }
 

@@ -65,6 +65,7 @@ std::optional<Round> Membership::join(const LastRound& last, const std::function
                                       const std::function<bool()>& should_stop) {
   watch(nullptr);
   waits_ = false;
+  unreached_.clear();
   seen_members_.clear();
   present_.clear();
   stale_since_.reset();
@@ -79,7 +80,7 @@ std::optional<Round> Membership::join(const LastRound& last, const std::function
         std::lock_guard lock(mutex_);
         return last_ = round;
       }
-      if (told) TESSERA_INFO(cat(settings_.place, " answers again"));
+      if (told) TESSERA_INFO(cat("the job at ", settings_.place, " is in reach again"));
       told = false;
       auto now = steady_clock::now();
       if (waits_) begin = now;  // for as long as the job runs
@@ -270,6 +271,8 @@ void Membership::form_next(const View& view, const LastRound& last, bool stale) 
 
 // All places are taken, or the round runs.
 void Membership::wait_for_place(const View& view) {
+  if (view.state->phase == Phase::kRunning && !contains(view.state->waiting, self_.id))
+    require_reach(*view.state);
   if (!waits_) {
     int nodes = size_of(view.state->members);
     TESSERA_INFO(cat("The job runs on ", nodes, nodes == 1 ? " node" : " nodes", " of at most ",
@@ -285,8 +288,25 @@ void Membership::wait_for_place(const View& view) {
     write(view, next);
 }
 
+// Else the others would end their round for one that they could not meet.
+void Membership::require_reach(const MembershipState& state) {
+  unreached_.clear();
+  if (!settings_.require_reach) return;
+  const MemberNode& first = state.members.front();
+  try {
+    settings_.require_reach(state.store);
+  } catch (const CommError& error) {
+    unreached_ = first.id;
+    throw MembershipUnavailableError(cat("this node does not reach the store of round ",
+                                         state.round, " at ", to_string(state.store),
+                                         ", node 0 on ", first.host, ": ", error.what()));
+  }
+}
+
 // Survivors of the last round have theirs before others.
 void Membership::take_place(const View& view) {
+  if (view.present.contains(unreached_))
+    throw MembershipUnavailableError("this node does not reach one of the others");
   MembershipState next = *view.state;
   std::erase_if(next.expected, [&](const std::string& id) {
     return id == self_.id || !view.present.contains(id) || contains(next.members, id);

@@ -34,9 +34,9 @@ struct JobHasEndedError : CommError {
 //
 // - forming: nodes put themselves down until there are as many as may be, or all who are known to
 //   be there, or nobody has come for `last_call`; then the first of them begins the round;
-// - running: who comes now waits. When a node of the round is lost, or the round is ended because
-//   somebody waits, the first survivor begins to form the next one. A round of which no node is
-//   there any more is stale: who comes takes the job up;
+// - running: who comes now waits, if it reaches the round's store. When a node of the round is
+//   lost, or the round is ended because somebody waits, the first survivor begins to form the next
+//   one. A round of which no node is there any more is stale: who comes takes the job up;
 // - closed: the job has ended.
 //
 // Nodes that are gone are dropped wherever they stand; no wait depends on one of them.
@@ -51,6 +51,8 @@ class Membership {
     Seconds last_call{30};           // for more of them, at the first round
     Seconds keep_alive_interval{5};  // between signs of life
     Seconds longest_silence{15};     // then a node is gone
+    // Throws where this node does not reach the store of a round. Empty: not looked at.
+    std::function<void(const Endpoint&)> require_reach = {};
   };
   struct LastRound {
     bool counts = false;      // against max_restarts
@@ -108,6 +110,7 @@ class Membership {
   MembershipState last_state() const;
   void form_next(const View& view, const LastRound& last, bool stale);
   void wait_for_place(const View& view);
+  void require_reach(const MembershipState& state);
   void take_place(const View& view);
   bool is_complete(const View& view, const MembershipState& state);
   std::vector<MemberNode> by_rank(const std::vector<MemberNode>& nodes) const;
@@ -122,7 +125,8 @@ class Membership {
   std::unique_ptr<MembershipStore> store_;
   Settings settings_;
   MemberNode self_;
-  bool waits_ = false;  // has no place
+  bool waits_ = false;     // has no place
+  std::string unreached_;  // node 0 of the round that runs, if this node does not reach it
   // As this node has seen it, by its own clock.
   std::vector<std::string> seen_members_;
   std::chrono::steady_clock::time_point members_since_, required_at_;

@@ -291,7 +291,7 @@ TEST_P(Elastic, ANewcomerThatDoesNotReachTheOthersLeaves) {
                       Words{"error", "First step done", "hang"};
   const pid_t a = start_first(words), b = start(words, "b");
   for (const char* tag : {"a", "b"}) wait_for_round(tag, 2, 0);
-  const Result c = finish(start(words, "c", {reached()}));
+  const Result c = finish(start(words, "c", {reached(), "LAUNCH_REFUSES=1"}));
   EXPECT_EQ(c.status, 1);
   expect_contains(c.err, "this node leaves the others, as it did not reach the store of 2 rounds");
   for (const char* tag : {"a", "b"}) {
@@ -313,6 +313,22 @@ TEST_P(Elastic, ANewcomerThatDoesNotReachTheOthersLeaves) {
   EXPECT_FALSE(last[0].empty());
   for (pid_t agent : {a, b}) ::kill(agent, SIGTERM);
   for (pid_t agent : {a, b}) EXPECT_EQ(finish(agent).status, 143);
+}
+
+// While it finds node 0 of the round out of its reach, others come and go.
+TEST_P(Elastic, ANewcomerBehindAFirewallDisturbsNobody) {
+  const Words words = job("1:2", kAlone) + Words{"train", "on_term", "143", "print"} +
+                      Words{"%RANK/%WORLD_SIZE round %TESSERA_ATTEMPT %PID", "hang"};
+  const pid_t a = start_first(words);
+  wait_for_round("a", 1, 0);
+  const pid_t b = start(words, "b", {reached()});
+  wait_for("b.err", "this node does not reach the store of round 0 at ");
+  const pid_t c = start(words, "c");
+  for (const char* tag : {"a", "c"}) wait_for_round(tag, 2, 1);
+  for (pid_t agent : {b, c, a}) {
+    ::kill(agent, SIGTERM);
+    EXPECT_EQ(finish(agent).status, 143);
+  }
 }
 
 TEST_P(Elastic, NodesAreAskedToEndWhileTheyMeet) {

@@ -27,7 +27,7 @@
 #include "launch/agent.h"
 
 // In place of the system's: with LAUNCH_REACHES=",PORT,PORT," nothing else answers, as behind a
-// firewall, and with LAUNCH_CUT=ADDRESS all but that address.
+// firewall, which refuses with LAUNCH_REFUSES, and with LAUNCH_CUT=ADDRESS all but that address.
 extern "C" int connect(int socket, const sockaddr* address, socklen_t size) {
   const char* reached = std::getenv("LAUNCH_REACHES");
   int type = 0;
@@ -40,7 +40,7 @@ extern "C" int connect(int socket, const sockaddr* address, socklen_t size) {
     const bool is_cut = cut && place.sin_addr.s_addr == ::inet_addr(cut);
     const std::string port = "," + std::to_string(ntohs(place.sin_port)) + ",";
     if (is_cut || (reached && !std::strstr(reached, port.c_str()))) {
-      errno = EHOSTUNREACH;
+      errno = std::getenv("LAUNCH_REFUSES") ? ECONNREFUSED : EHOSTUNREACH;
       return -1;
     }
   }
