@@ -53,7 +53,9 @@ std::string model_text(const RunRecord& record) {
 }
 
 std::string schedule_text(const ScheduleState& s) {
-  return cat(name(s.decay_style), ", peak ", s.start_lr, ", least ", s.min_lr, ", warm-up of ",
+  const std::string peak = cat(name(s.decay_style), ", peak ", s.start_lr);
+  if (s.decay_style == DecayStyle::kStep) return cat(peak, ", times ", s.gamma, " an epoch");
+  return cat(peak, has_floor(s.decay_style) ? cat(", least ", s.min_lr) : "", ", warm-up of ",
              s.warmup_iter, " of ", s.end_iter, " steps");
 }
 

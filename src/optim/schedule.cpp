@@ -64,6 +64,8 @@ DecayStyle decay_style_from_name(std::string_view text) {
   throw UserError(cat("decay style '", text, "' is not known; known are ", join(names, ", ")));
 }
 
+bool has_floor(DecayStyle style) { return style != DecayStyle::kFms && style != DecayStyle::kStep; }
+
 Schedule::Schedule(const ScheduleOptions& options) {
   double steps = static_cast<double>(options.decay_steps);
   state_ = {.start_lr = options.lr,
@@ -121,7 +123,7 @@ double Schedule::fms_rate(double n) const {
 
 std::vector<std::string> Schedule::warnings() const {
   const DecayStyle style = state_.decay_style;
-  if (style == DecayStyle::kFms || style == DecayStyle::kStep) return {};
+  if (!has_floor(style)) return {};
   if (state_.min_lr > state_.start_lr)
     return {cat("--lr ", state_.start_lr, " is below --min_lr ", state_.min_lr,
                 ": the rate goes up to that after the warm-up; give --min_lr")};
@@ -150,11 +152,13 @@ std::vector<std::string> Schedule::resume(const ScheduleState& saved) {
   auto line = [](const auto& value, const char* what) {
     return cat(" > using checkpoint value ", value, " for ", what);
   };
-  std::vector<std::string> lines{line(saved.start_lr, "learning rate"),
-                                 line(saved.min_lr, "minimum learning rate"),
-                                 line(saved.warmup_iter, "warmup iterations"),
-                                 line(saved.end_iter, "total number of iterations"),
-                                 line(name(saved.decay_style), "decay style")};
+  std::vector<std::string> lines{line(saved.start_lr, "learning rate")};
+  if (has_floor(saved.decay_style)) {
+    lines.push_back(line(saved.min_lr, "minimum learning rate"));
+    lines.push_back(line(saved.warmup_iter, "warmup iterations"));
+  }
+  lines.push_back(line(saved.end_iter, "total number of iterations"));
+  lines.push_back(line(name(saved.decay_style), "decay style"));
   if (saved.decay_style == DecayStyle::kPlateau) lines.push_back(line(saved.plateau, "plateau"));
   if (saved.decay_style == DecayStyle::kStep) lines.push_back(line(saved.gamma, "step factor"));
   return lines;

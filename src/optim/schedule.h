@@ -15,6 +15,9 @@ std::string_view name(DecayStyle style);
 // Inverse of name(); UserError that lists the names for another word.
 DecayStyle decay_style_from_name(std::string_view text);
 
+// Whether a minimum learning rate and a warm-up of the user's own are part of the curve.
+bool has_floor(DecayStyle style);
+
 // What a checkpoint keeps of a schedule. Iterations are optimizer steps; warmup_iter is not
 // rounded.
 struct ScheduleState {
@@ -66,8 +69,8 @@ class Schedule {
 
   // Takes the values of a checkpoint in place of its own and returns a line for each:
   // " > using checkpoint value {v} for {learning rate | minimum learning rate | warmup iterations |
-  // total number of iterations | decay style | plateau | step factor}", the last two where the
-  // style has them. UserError when the values are not those of a schedule.
+  // total number of iterations | decay style | plateau | step factor}", those that the style
+  // has. UserError when the values are not those of a schedule.
   std::vector<std::string> resume(const ScheduleState& saved);
 
  private:

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "checkpoint/places.h"
 #include "optim/optimizer.h"
+#include "optim/schedule.h"
 #include "options/checkpoint_tiers.h"
 #include "options/injected_fault.h"
 #include "remote/s3_files.h"
@@ -112,7 +113,7 @@ void check_curve(ParsedOptions& parsed) {
     if (parsed.is_given(option))
       parsed.warnings.push_back(cat("--", option, " has no effect with --lr_decay_style ", style));
   };
-  if (style == "fms" || style == "step") {
+  if (!has_floor(decay_style_from_name(style))) {
     idle("min_lr");
     idle("warmup");
   }

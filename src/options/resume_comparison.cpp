@@ -77,7 +77,6 @@ std::vector<std::string> ignored_options(const RunRecord& saved, const RunRecord
     if (mine == kept) return;
     ignored.push_back(cat("--", option, " ", mine, ": the checkpoint has ", kept));
   };
-  auto has_floor = [](DecayStyle s) { return s != DecayStyle::kFms && s != DecayStyle::kStep; };
   compare("lr", here.start_lr, there.start_lr);
   compare("lr_decay_style", name(here.decay_style), name(there.decay_style));
   if (there.decay_style == DecayStyle::kPlateau) compare("plateau", here.plateau, there.plateau);

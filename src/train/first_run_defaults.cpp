@@ -148,8 +148,10 @@ void choose_steps(Choice& choice, ParsedOptions& parsed, double windows, int64_t
 void choose_rest(Choice& choice, const RunConfig& c, const FirstRunShape& shape, double windows,
                  bool has_held_out) {
   choice.set("lr", shape.lr);
-  choice.set("min_lr", c.lr / 10);
-  choice.set("warmup", 0.15);  // with 0.05 some seeds lose a third of a short run (docs/data.md)
+  if (has_floor(decay_style_from_name(c.lr_decay_style))) {
+    choice.set("min_lr", c.lr / 10);
+    choice.set("warmup", 0.15);  // with 0.05 some seeds lose a third of a short run (docs/data.md)
+  }
   choice.set("weight_decay", 0.1);
   choice.set("activation_checkpointing", int64_t{0});
   if (!has_held_out) {

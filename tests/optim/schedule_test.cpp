@@ -140,7 +140,9 @@ TEST(Schedule, ResumeTakesPlateauAndFactorToo) {
   Schedule other({.decay_steps = 100});
   EXPECT_EQ(other.resume(held.state(4)).back(), " > using checkpoint value 0.8 for plateau");
   for (int64_t n : {0, 50, 79, 90}) EXPECT_EQ(other.rate(n), held.rate(n));
-  EXPECT_EQ(other.resume(stepped.state(4)).back(), " > using checkpoint value 0.5 for step factor");
+  const auto lines = other.resume(stepped.state(4));
+  EXPECT_EQ(lines.back(), " > using checkpoint value 0.5 for step factor");
+  EXPECT_EQ(lines.size(), 4u) << "neither a floor nor a warm-up";
   EXPECT_EQ(other.rate(5, 3), stepped.rate(5, 3));
 }
 
