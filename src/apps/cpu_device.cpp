@@ -41,12 +41,18 @@ double nominal_thread_flops(cpu::Isa isa, DType dtype) {
   return 1e10;
 }
 
+struct PlannedGpu {
+  const DeviceSheet& sheet;
+  std::string origin;  // where nobody named it and this host has a GPU
+};
+
 // The one that is named, else this host's where its sheet is known, else an H100.
-const DeviceSheet& planned_gpu(const std::string& target) {
-  if (target != "none") return device_sheet(target);
+PlannedGpu planned_gpu(const std::string& target) {
+  if (target != "none") return {device_sheet(target), ""};
   const auto gpus = cuda::shown_gpus();
-  const DeviceSheet* own = gpus.empty() ? nullptr : device_sheet_of(gpus[0].name);
-  return own ? *own : device_sheet("h100");
+  if (gpus.empty()) return {device_sheet("h100"), ""};
+  if (const DeviceSheet* own = device_sheet_of(gpus[0].name)) return {*own, ", as on this host"};
+  return {device_sheet("h100"), cat(", in place of this host's ", gpus[0].name)};
 }
 
 // Programs as a device without kernels here would run them, and no way to run them.
@@ -114,7 +120,8 @@ void PlannedDevice::plan_gpu(const RunConfig& config) {
   using Products = cuda::DescribedBackend::Products;
   using Attentions = cuda::DescribedBackend::Attentions;
   const auto sums = config.reproducible ? cuda::SumOrder::kRanks : cuda::SumOrder::kLibrary;
-  target_.sheet = planned_gpu(config.target);
+  const PlannedGpu planned = planned_gpu(config.target);
+  target_.sheet = planned.sheet;
   // What cuDNN is asked about is Hopper.
   const bool is_hopper = target_.sheet->capability >= 90;
   const Attentions attentions = is_hopper ? Attentions::kCudnn : Attentions::kOwn;
@@ -130,8 +137,8 @@ void PlannedDevice::plan_gpu(const RunConfig& config) {
                               config.gradient_accumulation_steps](const Session& session) {
     return gpu_kernels_text(*gpu, session, micro_batches, capability);
   };
-  target_.description =
-      cat(target_.sheet->name, ", by its data sheet; attention by ", described->attention());
+  target_.description = cat(target_.sheet->name, planned.origin,
+                            ", by its data sheet; attention by ", described->attention());
   backend_ = std::move(described);
   without_libraries_ = std::make_unique<cuda::DescribedBackend>(cuda::DescribedBackend::Options{
       .attentions = attentions, .sums = sums, .capability = target_.sheet->capability});

@@ -20,6 +20,7 @@
 #include "planning/job_plan.h"
 #include "planning/plan_report.h"
 #include "programs/parallelism.h"
+#include "programs/program_options.h"
 #include "train/first_run_defaults.h"
 #include "train/training_data.h"
 
@@ -180,6 +181,9 @@ int plan_command(std::span<const std::string> arguments) {
   const std::string warning =
       shard_group_warning(config, planned_world(config), config.ranks_per_host);
   if (!warning.empty()) TESSERA_WARN(warning);
+  if (!config.eval_only && config.resume_from_checkpoint.empty())  // else that has the schedule
+    for (const std::string& text : Schedule(schedule_options(config)).warnings())
+      TESSERA_WARN(text);
   PlannedDevice device(parsed.config);
   const bool asks_this_machine = !memory_limits(config, device.target()).any();
   const int64_t reading =

@@ -131,8 +131,10 @@ Lever gather_once(const RunConfig& c, const JobPlan& plan) {
 Lever cut_layers(const RunConfig& c, const JobPlan& plan) {
   Lever lever;
   for (int64_t times = 2; times * c.tensor_parallel_degree <= plan.ranks_on_host; times *= 2) {
-    lever.rungs.push_back([=, world = plan.parallelism.mesh.world_size()](RunConfig& to) {
+    lever.rungs.push_back([=, world = plan.parallelism.mesh.world_size(),
+                           shared = plan.parallelism.data_ranks() / times](RunConfig& to) {
       if (!to.world) to.world = world;
+      if (to.shard_degree) to.shard_degree = std::min<int64_t>(*to.shard_degree, shared);
       to.tensor_parallel_degree *= times;
       to.gradient_accumulation_steps *= times;
     });

@@ -40,6 +40,18 @@ bool asks_for_validation(const RunConfig& config) {
          config.compare_baselines;
 }
 
+ScheduleOptions schedule_options(const RunConfig& config) {
+  ScheduleOptions options;
+  options.style = decay_style_from_name(config.lr_decay_style);
+  options.lr = config.lr;
+  options.min_lr = config.min_lr;
+  options.decay_steps = config.lr_decay_iters.value_or(config.max_steps);
+  options.warmup = config.warmup;
+  options.plateau = config.plateau;
+  options.gamma = config.step_lr_gamma;
+  return options;
+}
+
 OptimizerOptions optimizer_options(const RunConfig& config) {
   return {.name = config.optimizer,
           .beta1 = config.beta1,

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "optim/optimizer.h"
+#include "optim/schedule.h"
 #include "options/loss_scaling.h"
 #include "options/run_config.h"
 #include "passes/overlap.h"
@@ -38,6 +39,7 @@ struct ProgramOptions {
 DType compute_dtype(const RunConfig& config);
 // Whether options ask for validations, or what needs one.
 bool asks_for_validation(const RunConfig& config);
+ScheduleOptions schedule_options(const RunConfig& config);
 OptimizerOptions optimizer_options(const RunConfig& config);
 ProgramOptions program_options(const RunConfig& config, const Parallelism& parallelism);
 

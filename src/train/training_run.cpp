@@ -12,18 +12,6 @@
 namespace tessera {
 namespace {
 
-ScheduleOptions schedule_options(const RunConfig& config) {
-  ScheduleOptions options;
-  options.style = decay_style_from_name(config.lr_decay_style);
-  options.lr = config.lr;
-  options.min_lr = config.min_lr;
-  options.decay_steps = config.lr_decay_iters.value_or(config.max_steps);
-  options.warmup = config.warmup;
-  options.plateau = config.plateau;
-  options.gamma = config.step_lr_gamma;
-  return options;
-}
-
 // Until there is something to save, work that does not notice a request is ended after this time.
 constexpr std::chrono::seconds kPatience{10};
 

@@ -146,6 +146,50 @@ TEST_F(PlanCommand, EveryWayOutThatItNamesIsOne) {
   }
 }
 
+// Fewer ranks then share the state than --shard_degree says.
+TEST_F(PlanCommand, CutsLayersWhereAllRanksShareTheState) {
+  const Words job{"--hidden_width",
+                  "64",
+                  "--intermediate_size",
+                  "512",
+                  "--num_layers",
+                  "6",
+                  "--vocab_size",
+                  "2570",
+                  "--max_context_width",
+                  "64",
+                  "--train_batch_size",
+                  "1",
+                  "--world",
+                  "4",
+                  "--shard_degree",
+                  "4",
+                  "--cpu_isa",
+                  "avx2",
+                  "--threads",
+                  "1",
+                  "--memory",
+                  "1800KiB"};
+  const ProgramResult before = plan(job);
+  ASSERT_EQ(before.status, 1) << before.out;
+  bool cuts = false;
+  for (const Words& way : suggestions(before.out)) {
+    cuts = cuts ||
+           join(way, " ").find("--shard_degree 2 --tensor_parallel_degree 2") != std::string::npos;
+    EXPECT_EQ(plan(job + way).status, 0) << join(way, " ");
+  }
+  EXPECT_TRUE(cuts) << before.out;
+}
+
+TEST_F(PlanCommand, SaysOfTheRatesWhatTrainingDoes) {
+  const Words late{"--warmup", "0.4", "--max_steps", "2"};
+  const std::string warning = "far above --min_lr 1e-05: give a --warmup below 0.4";
+  expect_contains(run(train(late)).err, warning);
+  expect_contains(plan(late).err, warning);
+  expect_lacks(plan({}).err, "--warmup");
+  expect_lacks(plan(late + Words{"--eval_only", "1"}).err, "--warmup");
+}
+
 TEST_F(PlanCommand, NamesWhatIsCheaperWhereMuchIsLeft) {
   Words job{"--world", "4",        "--cpu_offload", "1", "--gradient_accumulation_steps",
             "4",       "--memory", "100MiB"};

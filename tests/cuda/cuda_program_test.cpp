@@ -51,7 +51,8 @@ TEST_F(CudaProgram, IsTheDeviceOfAuto) {
     result = run(train(f32_ + cpu + Words{"--max_steps", "1"}));
     expect_lacks(result.err + result.out, "GPU 0");
   }
-  expect_contains(run(Words{"plan"} + tiny_shape()).out, "by its data sheet; attention by ");
+  expect_contains(run(Words{"plan"} + tiny_shape()).out,
+                  "in place of this host's tessera emulated GPU, by its data sheet; attention by ");
   // A driver with a GPU for which there are none.
   ::setenv(kVariable, TESSERA_DRIVER_STUB, 1);
   if (run({"version"}).out.find("CUDA kernels: compiled") != std::string::npos) return;
