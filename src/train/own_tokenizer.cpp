@@ -113,6 +113,7 @@ void make_own_tokenizer(const RunConfig& config, int threads) {
                         "' is not the text that it was made of: leave out --tokenizer and the "
                         "model's options to get one for this text, or give another"));
   }
+  make_cache_directory(config);
   const double start = monotonic_seconds();
   Sample sample(files, reading(config));
   BpeTrainerOptions options;
@@ -121,7 +122,6 @@ void make_own_tokenizer(const RunConfig& config, int threads) {
   options.progress = [](int64_t, int64_t) { check_interruption(); };
   const ByteLevelBpe tokenizer(
       train_bpe([&](std::string& text) { return sample.next(text); }, options));
-  make_directories(config.cache_dir);
   write_tokenizer_json(config.tokenizer, tokenizer.model());
   TESSERA_INFO(cat("Tokenizer: ", config.tokenizer, ", ", tokenizer.description(), ", made of ",
                    format_count(static_cast<double>(sample.bytes())), "B of this text in ",

@@ -1,6 +1,10 @@
 #include "train/token_parts.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -71,6 +75,19 @@ DocumentReaderOptions reading_options(const RunConfig& config, RecordKind kind,
           .remote = remote_options(config)};
 }
 
+void make_cache_directory(const RunConfig& config) {
+  std::string failure;
+  try {
+    make_directories(config.cache_dir);
+    if (::access(config.cache_dir.c_str(), W_OK) != 0)
+      failure = cat("cannot write to '", config.cache_dir, "': ", std::strerror(errno));
+  } catch (const UserError& error) {
+    failure = error.what();
+  }
+  if (!failure.empty())
+    throw UserError(cat("--cache_dir: ", failure, "; give a directory that can be written"));
+}
+
 std::optional<RecordKind> kind_of_files(const RunConfig& config,
                                         const std::vector<RemoteEntry>& files) {
   if (files.empty() || files.front().path.ends_with(".bin")) return std::nullopt;
@@ -86,10 +103,10 @@ TokenPart open_token_part(const std::string& what, const std::string& name,
                            : kind == RecordKind::kChat ? data.encoder->fingerprint()
                                                        : data.tokenizer->fingerprint();
   const uint64_t fingerprint = dataset_fingerprint(files, options, made_by);
-  make_directories(config.cache_dir);
   const std::filesystem::path path =
       std::filesystem::path(config.cache_dir) / cat("tokens-", hex(fingerprint), ".bin");
   if (auto cache = open_token_cache(path, fingerprint)) return of_cache(std::move(*cache), kind);
+  make_cache_directory(config);
   remove_leftovers_of(path);
   DocumentReader reader(files, options);
   const double start = monotonic_seconds();

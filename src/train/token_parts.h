@@ -9,6 +9,9 @@ namespace tessera {
 // How the files of a part are read.
 DocumentReaderOptions reading_options(const RunConfig& config, RecordKind kind, int64_t vocab_size);
 
+// --cache_dir, for what is written there now. UserError where it cannot be.
+void make_cache_directory(const RunConfig& config);
+
 // What the files hold (detect_kind()); nothing where they are tokens already (.bin).
 std::optional<RecordKind> kind_of_files(const RunConfig& config,
                                         const std::vector<RemoteEntry>& files);

@@ -35,6 +35,20 @@ class FirstRun : public Ranks {
   }
 };
 
+TEST_F(FirstRun, SaysHowToDoWithoutAPlaceInThisDirectory) {
+  write("cache", "no directory");
+  const std::string wrong = run(command({})).message();
+  expect_contains(wrong, "--cache_dir: cannot create directory 'cache': ");
+  expect_contains(wrong, "; give a directory that can be written");
+  const Words given{"--tokenizer", "byte", "--hidden_width", "32", "--num_heads", "2"};
+  EXPECT_EQ(run(command(given)).message(), wrong);
+}
+
+TEST_F(FirstRun, AStepScheduleHasNoWarmUp) {
+  const ProgramResult result = run_well(command({"--lr_decay_style", "step"}));
+  expect_contains(result.err, " --lr 0.003 --weight_decay ");
+}
+
 TEST_F(FirstRun, ATextIsAllThatATrainingNeeds) {
   const ProgramResult first = run_well(command({"--checkpoint_dir", "ckpt"}));
   expect_contains(first.err, "made of ");
