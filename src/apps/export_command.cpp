@@ -8,22 +8,24 @@
 #include "base/local_output.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
+#include "generate/trained_model.h"
+#include "models/build_model.h"
 #include "remote/url.h"
 #include "weights/adapter_weights.h"
-#include "weights/checkpoint_parameters.h"
 #include "weights/gguf_export.h"
 #include "weights/model_export.h"
+#include "weights/open_checkpoint.h"
 #include "weights/trained_tokenizer.h"
 
 namespace tessera {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr const char* kHelp = R"(Usage: tessera export CHECKPOINT DIR [OPTIONS]
+constexpr const char* kHelp = R"(Usage: tessera export MODEL DIR [OPTIONS]
 
 Writes a trained model as a directory that Hugging Face's transformers loads: configuration, weights and
-tokenizer. CHECKPOINT is a checkpoint of any number of ranks, or a directory of checkpoints (the newest is
-taken). The tokenizer of the training run is used unless --tokenizer is given; of a run on ids, which had
+tokenizer. MODEL is a checkpoint of any number of ranks, a directory of checkpoints (the newest is taken), or
+a model of Hugging Face, with --lora_adapter and an adapter of PEFT. The tokenizer of the training run is used unless --tokenizer is given; of a run on ids, which had
 none, or with --tokenizer None the model is written without one. With it goes the --chat_template of the run,
 or one that is given here. Of a run with adapters
 (--lora_rank) these are written, as PEFT loads them, or with --merge_adapter 1 the whole model.
@@ -34,33 +36,35 @@ Examples
   tessera export checkpoints/llama_v2-700steps my-model --dtype bf16 --max_shard_size 2GB
   tessera export checkpoints merged --merge_adapter 1        a model and the adapters that it was given, as one
   tessera export checkpoints my-model.gguf --format gguf --dtype bf16        then llama-quantize makes it smaller
+  tessera export models/Llama-3.2-1B merged --lora_adapter my-adapter --merge_adapter 1        without a run
   tessera train --hf_pretrained_model_name_or_dir my-model --dataset more.txt      train on from it
 
 Options
 )";
 
-void write_gguf(const std::string& path, const CheckpointParameters& weights,
-                const RunConfig& config, const std::string& tokenizer, const std::string& chat) {
-  const ModelConfig& model = weights.record().model;
-  if (tokenizer.empty())
+void write_gguf(const std::string& path, const TrainedModel& trained, const RunConfig& config,
+                const std::string& chat) {
+  if (trained.tokenizer.empty())
     throw UserError(
         "--format gguf: the file holds the model's tokenizer, and there is none: give "
         "--tokenizer");
   Progress lines("writing");
-  GgufOptions options{dtype_from_name(config.dtype), tokenizer,
+  GgufOptions options{dtype_from_name(config.dtype), trained.tokenizer,
                       [&](int64_t done, int64_t total) { lines.show(done, total, format_bytes); }};
   options.chat_template = chat;
+  const ModelConfig& model = trained.model;
   if (model.lora.rank == 0) {
     if (config.merge_adapter) refuse_merge();
-    return export_gguf(path, model, weights, options);
+    return export_gguf(path, model, *trained.weights, options);
   }
   if (!config.merge_adapter) {
     throw UserError(
-        "--format gguf writes whole models, and this run has adapters: give --merge_adapter 1");
+        "--format gguf writes whole models, and this one has adapters: give --merge_adapter 1");
   }
   ModelConfig merged = model;
   merged.lora = {};
-  export_gguf(path, merged, MergedWeights(weights, model, weights.parameters()), options);
+  const auto parameters = build_model(model, 1, 1, ModelHead::kNext).parameters;
+  export_gguf(path, merged, MergedWeights(*trained.weights, model, parameters), options);
 }
 
 void check_format(const ParsedOptions& parsed) {
@@ -74,35 +78,23 @@ void check_format(const ParsedOptions& parsed) {
     throw UsageError("--max_shard_size: --format gguf writes one file");
 }
 
-// "": of a model that is written without one.
-std::string tokenizer_to_write(const ParsedOptions& parsed, const fs::path& checkpoint,
-                               const RunRecord& record) {
-  const std::string& named = parsed.config.tokenizer;
-  if (parsed.is_given("tokenizer")) {
-    const std::string path = fetch_named_tokenizer(named, parsed.config);
-    if (path.empty()) return path;
-    const std::string other =
-        other_tokenizer_text(masked_url(named), *load_tokenizer(path), checkpoint, record);
-    if (!other.empty()) TESSERA_WARN(other);
-    return path;
-  }
+// "": of a model that is written without one. nullopt: its own.
+std::optional<std::string> tokenizer_to_write(const ParsedOptions& parsed,
+                                              const std::optional<RunRecord>& record) {
+  if (parsed.is_given("tokenizer"))
+    return fetch_named_tokenizer(parsed.config.tokenizer, parsed.config);
   // A run records its text and, if it has one, its tokenizer.
-  if (record.training_text && !record.tokenizer) return "";
-  return tokenizer_of(checkpoint, record);
-}
-
-std::string chat_to_write(const ParsedOptions& parsed, const RunRecord& record) {
-  return parsed.is_given("chat_template") ? parsed.config.chat_template
-                                          : record.options.chat_template;
+  if (record && record->training_text && !record->tokenizer) return "";
+  return std::nullopt;
 }
 
 // Adapters alone are written without what these say.
-void check_adapter_options(const ParsedOptions& parsed, const RunRecord& record) {
-  if (record.model.lora.rank == 0 || parsed.config.merge_adapter) return;
+void check_adapter_options(const ParsedOptions& parsed, const ModelConfig& model) {
+  if (model.lora.rank == 0 || parsed.config.merge_adapter) return;
   for (const char* option : {"tokenizer", "chat_template"}) {
     if (parsed.is_given(option))
       throw UserError(cat("--", option,
-                          ": the run has adapters, which are written without a tokenizer: give "
+                          ": the model has adapters, which are written without a tokenizer: give "
                           "--merge_adapter 1 for the whole model, or leave it out"));
   }
 }
@@ -132,35 +124,43 @@ int export_command(std::span<const std::string> arguments) {
   if (parsed.help) return print_help(parsed, kHelp);
   if (parsed.words.size() != 2) {
     throw UsageError(
-        "export takes a checkpoint, or a directory of them, and the directory to write: tessera "
-        "export CHECKPOINT DIR");
+        "export takes a checkpoint, a directory of them or a Hugging Face model, and the directory "
+        "to write: tessera export MODEL DIR");
   }
-  require_local_output("export: the model", parsed.words[1]);
+  const std::string &name = parsed.words[0], &to = parsed.words[1];
+  require_local_output("export: the model", to);
   check_format(parsed);
   log_messages(parsed);
-  if (parsed.config.format != "gguf") check_export_directory(parsed.words[1]);
-  auto found = newest_complete_checkpoint(parsed.words[0]);
-  if (!found) throw UserError(cat("there is no complete checkpoint in '", parsed.words[0], "'"));
-  CheckpointParameters weights(*found);
-  check_adapter_options(parsed, weights.record());
   const RunConfig& config = parsed.config;
-  const std::string chat = chat_to_write(parsed, weights.record());
-  const std::string tokenizer = tokenizer_to_write(parsed, *found, weights.record());
+  if (config.format != "gguf") check_export_directory(to);
+  const auto found = newest_complete_checkpoint(name);
+  std::optional<RunRecord> record;
+  if (found) record = record_of(*open_checkpoint(*found));
+  const TrainedModel trained = open_trained_model(found ? found->string() : name, config,
+                                                  tokenizer_to_write(parsed, record));
+  check_adapter_options(parsed, trained.model);
+  if (parsed.is_given("tokenizer") && !trained.tokenizer.empty() && trained.record) {
+    const std::string other =
+        other_tokenizer_text(masked_url(config.tokenizer), *load_tokenizer(trained.tokenizer),
+                             trained.path, *trained.record);
+    if (!other.empty()) TESSERA_WARN(other);
+  }
+  const std::string chat =
+      parsed.is_given("chat_template") ? config.chat_template : trained.chat_template;
   catch_interruptions("nothing will be left of the model");
   try {
     if (config.format == "gguf") {
-      write_gguf(parsed.words[1], weights, config, tokenizer, chat);
+      write_gguf(to, trained, config, chat);
       return 0;
     }
     ExportOptions options{dtype_from_name(config.dtype), config.max_shard_size};
-    options.tokenizer = tokenizer;
+    options.tokenizer = trained.tokenizer;
     options.chat_template = chat;
     options.merge_adapter = config.merge_adapter;
-    options.base_model = base_model_of(weights.record());
-    export_trained(parsed.words[1], weights.record().model, InterruptibleParameters(weights),
-                   options);
+    options.base_model = record && config.lora_adapter.empty() ? base_model_of(*record) : name;
+    export_trained(to, trained.model, InterruptibleParameters(*trained.weights), options);
   } catch (const Interrupted&) {
-    throw UserError(cat("interrupted; nothing was written to '", parsed.words[1], "'"));
+    throw UserError(cat("interrupted; nothing was written to '", to, "'"));
   }
   return 0;
 }

@@ -45,13 +45,14 @@ std::vector<OptionRow> adapters() {
        .field = &RunConfig::lora_adapter,
        .help =
            "directory of an adapter as PEFT saves it, which is trained on, or generates with its "
-           "model; the other options of adapters are those that it was made with",
-       .scopes = kRunScopes | in(OptionScope::kGenerate),
+           "model or is exported with it; the other options of adapters are those that it was made "
+           "with",
+       .scopes = kRunScopes | in(OptionScope::kGenerate) | in(OptionScope::kExport),
        .on_resume = kFree},
       {.name = "merge_adapter",
        .field = &RunConfig::merge_adapter,
        .help =
-           "of a run with adapters, export the whole model with what they add, not the adapters "
+           "of a model with adapters, export the whole model with what they add, not the adapters "
            "alone",
        .scopes = in(OptionScope::kExport)},
   };

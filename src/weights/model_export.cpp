@@ -84,6 +84,23 @@ void move_directory(const fs::path& from, const fs::path& to) {
       cat("cannot move '", from.string(), "' to '", to.string(), "': ", error.message()));
 }
 
+// What somebody may have edited since an earlier export.
+void warn_of_replaced_files(const fs::path& directory, const fs::path& made) {
+  std::vector<std::string> replaced;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(directory, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (!is_tokenizer_file(name)) continue;
+    if (!is_there(made / name) || read_file(entry.path()) != read_file(made / name))
+      replaced.push_back(cat("'", name, "'"));
+  }
+  if (replaced.empty()) return;
+  std::ranges::sort(replaced);
+  TESSERA_WARN(cat("'", directory.string(),
+                   "' is written anew, and of the tokenizer's files there ", join(replaced, ", "),
+                   " with other content"));
+}
+
 // At no moment there is no directory, where the file system can exchange two.
 void put_in_place(const fs::path& made, const fs::path& directory) {
   constexpr std::string_view kReplaced = ".replaced-";
@@ -218,6 +235,7 @@ void export_model(const fs::path& directory, const ModelConfig& model,
     // Else transformers takes the ids of the family's first models.
     config["bos_token_id"] = config["eos_token_id"] = nullptr;
   }
+  warn_of_replaced_files(final, temporary.path());
   write_json(temporary.path() / "config.json", config);
   write_weights(temporary.path(), tensors, ZerosElsewhere(source, parameters_of(model)),
                 options.dtype, options.max_shard_bytes);

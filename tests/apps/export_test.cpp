@@ -408,7 +408,7 @@ TEST_F(Export, SaysWhatIsWrong) {
     EXPECT_EQ(result.status, words.size() < 3 ? 2 : 1) << result.err;
     expect_contains(result.message(), reason);
   };
-  fails({"export", "ckpt"}, "tessera export CHECKPOINT DIR");
+  fails({"export", "ckpt"}, "tessera export MODEL DIR");
   for (const Words& format : {Words{}, Words{"--format", "gguf"}}) {
     ProgramResult elsewhere = run(Words{"export", "ckpt", "s3://bucket/model"} + format);
     EXPECT_EQ(elsewhere.status, 2);
