@@ -18,7 +18,7 @@ namespace {
 constexpr const char* kListHelp =
     R"(tessera checkpoint ls DIR [--json]
   The checkpoints of a directory, newest first: step, age, ranks that wrote it, files of state, bytes, run, and
-  whether it is complete; what is left of saves that did not end; who holds the directory.
+  whether it is complete; what is left of saves that did not end; who holds the directory. Also called list.
 
     tessera checkpoint ls checkpoints
     tessera checkpoint ls checkpoints --json
@@ -132,6 +132,7 @@ int checkpoint_command(std::span<const std::string> arguments) {
   const bool converts = !arguments.empty() && arguments[0] == "convert";
   ParsedOptions parsed =
       parse_command(arguments, converts ? OptionScope::kConvert : OptionScope::kCheckpoint);
+  if (!parsed.words.empty() && parsed.words[0] == "list") parsed.words[0] = "ls";
   if (parsed.help) return checkpoint_help(parsed);
   if (parsed.words.empty())
     throw UsageError(cat("tessera checkpoint needs a command: ", command_list()));

@@ -348,6 +348,7 @@ TEST_F(CheckpointCommand, WhatIsWrongIsSaid) {
                   "--keep is an option of tessera checkpoint prune alone");
   expect_contains(refusal({"prune", "none", "--keep", "1"}, 1), "'none' is no directory");
   expect_contains(refusal({"show", "empty"}, 1), "no complete checkpoint in 'empty'");
+  expect_contains(refusal({"list"}, 2), "tessera checkpoint ls DIR");
   expect_contains(refusal({"verify", "empty"}, 1), "no checkpoint in 'empty'");
   expect_contains(refusal({"verify", "text.txt"}, 1), "is no directory");
   EXPECT_FALSE(exists("none"));
