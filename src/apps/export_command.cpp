@@ -24,10 +24,10 @@ namespace {
 constexpr const char* kHelp = R"(Usage: tessera export MODEL DIR [OPTIONS]
 
 Writes a trained model as a directory that Hugging Face's transformers loads: configuration, weights and
-tokenizer. MODEL is a checkpoint of any number of ranks, a directory of checkpoints (the newest is taken), or
-a model of Hugging Face, with --lora_adapter and an adapter of PEFT. The tokenizer of the training run is used unless --tokenizer is given; of a run on ids, which had
-none, or with --tokenizer None the model is written without one. With it goes the --chat_template of the run,
-or one that is given here. Of a run with adapters
+tokenizer. MODEL is a checkpoint of any number of ranks, a directory of checkpoints (the newest is taken), or a
+Hugging Face model, which --lora_adapter gives an adapter of PEFT. The tokenizer of the training run is used
+unless --tokenizer is given; of a run on ids, which had none, or with --tokenizer None the model is written
+without one. With it goes the --chat_template of the run, or one that is given here. Of a model with adapters
 (--lora_rank) these are written, as PEFT loads them, or with --merge_adapter 1 the whole model.
 With --format gguf the second word is one file, with the tokenizer in it, as llama.cpp's programs read it.
 
