@@ -209,7 +209,9 @@ int decode(Job& job) {
 }
 
 int info(Job& job) {
-  if (!job.words.empty()) throw UsageError(cat("unexpected word '", job.words[0], "'"));
+  if (!job.words.empty())
+    throw UsageError(
+        cat("unexpected word '", job.words[0], "'; the tokenizer is given by --tokenizer"));
   auto tokenizer = open_tokenizer(job);
   auto named = [&](int32_t id) { return cat(id, " (", tokenizer->token_bytes(id), ")"); };
   std::string lines = cat("kind         ", tokenizer->description(), "\n");

@@ -146,7 +146,7 @@ std::string options_markdown() {
       "# Options\n\n"
       "Made from the table in `src/options/option_table*.cpp`; do not edit by hand.\n\n"
       "`--name=value` and `--name value` are the same, and so are `-` and `_` in names. `None` is "
-      "no value, and so is an empty text or list (`--stop=`). Booleans are True, False, 1 or 0 in "
+      "no value, and so is an empty text (`--stop=`). Booleans are True, False, 1 or 0 in "
       "any case, and a bare flag is True. A list takes "
       "one "
       "or more words. The last of several values wins, across other spellings too. An option whose "

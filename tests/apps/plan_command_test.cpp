@@ -148,28 +148,13 @@ TEST_F(PlanCommand, EveryWayOutThatItNamesIsOne) {
 
 // Fewer ranks then share the state than --shard_degree says.
 TEST_F(PlanCommand, CutsLayersWhereAllRanksShareTheState) {
-  const Words job{"--hidden_width",
-                  "64",
-                  "--intermediate_size",
-                  "512",
-                  "--num_layers",
-                  "6",
-                  "--vocab_size",
-                  "2570",
-                  "--max_context_width",
-                  "64",
-                  "--train_batch_size",
-                  "1",
-                  "--world",
-                  "4",
-                  "--shard_degree",
-                  "4",
-                  "--cpu_isa",
-                  "avx2",
-                  "--threads",
-                  "1",
-                  "--memory",
-                  "1800KiB"};
+  Words job;
+  for (std::string_view word :
+       split("--hidden_width 64 --intermediate_size 512 --num_layers 6 --vocab_size 2570 "
+             "--max_context_width 64 --train_batch_size 1 --world 4 --shard_degree 4 "
+             "--cpu_isa avx2 --threads 1 --memory 1800KiB",
+             ' '))
+    job.emplace_back(word);
   const ProgramResult before = plan(job);
   ASSERT_EQ(before.status, 1) << before.out;
   bool cuts = false;

@@ -109,7 +109,8 @@ TEST_F(TokenizerCommand, WrongCommandLinesAreUsageErrors) {
   expect_error<UsageError>("--tokenizer needs a value", {"info", "--tokenizer"});
   expect_error<UsageError>("--tokenizer is required", {"info", "--tokenizer="});
   expect_error<UsageError>("given twice", {"info", "--tokenizer=byte", "--tokenizer", "byte"});
-  expect_error<UsageError>("unexpected word", {"info", "--tokenizer", "byte", "here.txt"});
+  expect_error<UsageError>("the tokenizer is given by --tokenizer",
+                           {"info", "--tokenizer", "byte", "here.txt"});
   expect_error<UsageError>("one file at most", {"encode", "--tokenizer", "byte", "a", "b"});
   expect_error<UsageError>("from 257", {"train", "--vocab_size", "256"});
   expect_error<UsageError>("'8k'", {"train", "--vocab_size", "8k"});
