@@ -175,6 +175,17 @@ TEST_F(CheckpointCommand, ShowsWhatIsInACheckpoint) {
 }
 
 // Earlier versions recorded addresses whole.
+TEST_F(CheckpointCommand, ShowsOfAScheduleWhatItHas) {
+  auto schedule = [&](const char* style) {
+    run(train({"--max_steps", "1", "--checkpoint_dir", style, "--lr_decay_style", style}));
+    const std::string text = output({"show", style});
+    const size_t begin = text.find("schedule ");
+    return text.substr(begin, text.find('\n', begin) - begin);
+  };
+  EXPECT_EQ(schedule("step"), "schedule      step, peak 0.01, times 0.1 an epoch");
+  EXPECT_EQ(schedule("fms"), "schedule      fms, peak 0.01, warm-up of 1 of 20 steps");
+}
+
 TEST_F(CheckpointCommand, ShowsNoSecretsOfARecord) {
   save_three();
   const std::string old = "ckpt/llama_v2-4steps";
