@@ -41,8 +41,8 @@ target_link_libraries(tessera_compile_options INTERFACE Threads::Threads)
 # the sources in which a step, a token or an element is worked on: they keep the build type's -O3, as kernels do. All
 # others get -O1, which compiles in two thirds of the time, or -Og with sanitizers, in three quarters of what -O1 takes
 # there. All presets but `debug` also compile several sources of a folder or a test as one (CMAKE_UNITY_BUILD), so that
-# headers and what is instantiated from them (JSON) come once: tests take less than half of the time so. INNER_LOOPS stay
-# alone but with sanitizers, and so do SEPARATE sources (of INNER_LOOPS as well) anywhere, which have local names that
+# headers and what is instantiated from them (JSON) come once: tests take less than half of the time so, and the program's
+# inner loops half. SEPARATE sources (of INNER_LOOPS as well) stay alone anywhere, as they have local names that
 # others have too. `release` and `dev` compile the program alike: ccache has the one when the other was built.
 # The presets `sanitizers`, `tsan` and `fuzz` are seldom built again after a change, and put 24 sources of a library into one,
 # which takes three quarters of the time of the usual 8; kernels keep -O3 there too, since jobs of tests take ten times as
@@ -68,22 +68,24 @@ endif()
 # One static library a folder, called tessera_<folder>.
 function(tessera_library folder)
   cmake_parse_arguments(ARG "" "" "SOURCES;INNER_LOOPS;SEPARATE;DEPENDS;LIBRARIES" ${ARGN})
-  add_library(tessera_${folder} STATIC ${ARG_SOURCES} ${ARG_INNER_LOOPS} ${ARG_SEPARATE})
   set_source_files_properties(${ARG_SEPARATE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  set(dependencies tessera_compile_options)
+  foreach(dependency IN LISTS ARG_DEPENDS)
+    list(APPEND dependencies tessera_${dependency})
+  endforeach()
+  set(parts tessera_${folder})
+  if(ARG_INNER_LOOPS AND ARG_SOURCES AND NOT TESSERA_SANITIZE)
+    # Sources that are optimised otherwise cannot be part of the same unit.
+    list(REMOVE_ITEM ARG_SEPARATE ${ARG_INNER_LOOPS})
+    add_library(tessera_${folder}_loops OBJECT ${ARG_INNER_LOOPS})
+    target_link_libraries(tessera_${folder}_loops PRIVATE ${dependencies} ${ARG_LIBRARIES})
+    set(ARG_INNER_LOOPS $<TARGET_OBJECTS:tessera_${folder}_loops>)
+  endif()
+  add_library(tessera_${folder} STATIC ${ARG_SOURCES} ${ARG_INNER_LOOPS} ${ARG_SEPARATE})
   if(ARG_SOURCES OR ARG_SEPARATE)
     target_compile_options(tessera_${folder} PRIVATE ${TESSERA_SELDOM_RUN})
-    if(NOT TESSERA_SANITIZE)
-      set_source_files_properties(${ARG_INNER_LOOPS} PROPERTIES
-        SKIP_UNITY_BUILD_INCLUSION ON COMPILE_OPTIONS "${TESSERA_OFTEN_RUN}")
-    endif()
-  else()
-    set_target_properties(tessera_${folder} PROPERTIES UNITY_BUILD OFF)
   endif()
-  target_link_libraries(tessera_${folder} PUBLIC tessera_compile_options)
-  foreach(dependency IN LISTS ARG_DEPENDS)
-    target_link_libraries(tessera_${folder} PUBLIC tessera_${dependency})
-  endforeach()
-  target_link_libraries(tessera_${folder} PRIVATE ${ARG_LIBRARIES})
+  target_link_libraries(tessera_${folder} PUBLIC ${dependencies} PRIVATE ${ARG_LIBRARIES})
 endfunction()
 
 # Seconds: what only a test that hangs takes, on any machine.

@@ -17,7 +17,7 @@
 namespace tessera::cuda {
 namespace {
 
-constexpr int64_t kBatch = 2, kLength = 16;
+constexpr int64_t kGlobalBatch = 2, kTokens = 16;
 
 // Ranks whose exchanges NCCL launches from threads of its own.
 class CudaWatchingRanks : public CudaTest {
@@ -36,10 +36,10 @@ class CudaWatchingRanks : public CudaTest {
   static ProgramOptions sharded() {
     RunConfig config;
     config.sharding_strategy = "full_shard";
-    config.max_context_width = kLength;
-    ProgramOptions options = tiny_programs(kBatch, kLength, DType::kF32);
+    config.max_context_width = kTokens;
+    ProgramOptions options = tiny_programs(kGlobalBatch, kTokens, DType::kF32);
     options.parallelism = make_parallelism(config, tiny_model(), 2, 2);
-    options.batch = options.validation_batch = kBatch / options.parallelism.data_ranks();
+    options.batch = options.validation_batch = kGlobalBatch / options.parallelism.data_ranks();
     return options;
   }
 };
@@ -70,7 +70,7 @@ TEST_F(CudaWatchingRanks, WriteTracesWithTheirExchanges) {
     for (int64_t s = 0; s < 3; ++s) {
       profiler.begin_step(s);
       profiler.has_data();
-      TinyBatch batch(options.batch, kLength, static_cast<uint64_t>(s));
+      TinyBatch batch(options.batch, kTokens, static_cast<uint64_t>(s));
       EXPECT_TRUE(session.step(std::vector{batch.view()}, 0.01, 1.0).ok);
       profiler.end_step();
     }
@@ -115,7 +115,7 @@ TEST_F(CudaWatchingRanks, NamesTheLayerInWhichARankHangs) {
       EXPECT_THROW(control.barrier("over"), CommError) << "the job has failed";
       return;
     }
-    TinyBatch batch(options.batch, kLength, 0);
+    TinyBatch batch(options.batch, kTokens, 0);
     error = message_of<CommError>([&] {
       session.accumulate(std::vector{batch.view()});
       session.start_update(1e-2, 1, {}).result();

@@ -8,7 +8,7 @@
 namespace tessera::cuda {
 namespace {
 
-constexpr uint64_t kSeeds[] = {1, 2, 3, 17, 4711};
+constexpr uint64_t kOrders[] = {1, 2, 3, 17, 4711};
 constexpr size_t kBytes = 4000;
 
 // Two streams and three buffers of 1000 numbers, of which the first is written.
@@ -41,7 +41,7 @@ struct Stand {
 TEST(EmulatedOrder, EachOrderOfAPipelineThatIsLeftOutIsFound) {
   // Batches come on one stream, are worked on on another and leave on a third, with two buffers.
   constexpr int kBatches = 6;
-  for (const uint64_t seed : kSeeds) {
+  for (const uint64_t seed : kOrders) {
     for (int left_out = -1; left_out < 4; ++left_out) {
       SCOPED_TRACE(testing::Message() << "order " << left_out << ", seed " << seed);
       Stand w(seed);
@@ -149,7 +149,7 @@ TEST(EmulatedOrder, StreamsWithoutOrderRunInDifferentOnes) {
 }
 
 TEST(EmulatedOrder, MemoryOfTheHost) {
-  for (const uint64_t seed : kSeeds) {
+  for (const uint64_t seed : kOrders) {
     for (const int mistake : {0, 1, 2, 3}) {
       SCOPED_TRACE(testing::Message() << "mistake " << mistake << ", seed " << seed);
       Stand w(seed);
