@@ -43,15 +43,9 @@ class Parser {
       std::string name = cat("PET_", row.name);
       for (char& c : name) c = static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
       const char* value = given_.contains(row.name) ? nullptr : environment(name.c_str());
-      if (!value || !*value) continue;
-      if (row.name == "rdzv_endpoint" && meets_at_given_master()) {
-        options_.warnings.push_back(cat("environment variable ", name, "=", value,
-                                        " has no effect: nodes meet at --master_addr ",
-                                        options_.master_addr));
-      } else {
-        row.set(options_, value, cat("environment variable ", name));
-      }
+      if (value && *value) row.set(options_, value, cat("environment variable ", name));
     }
+    // As for torchrun, for which its variable is as good as the option.
     if (given_.contains("master_addr") && options_.rdzv_endpoint && !options_.standalone) {
       const bool both = given_.contains("rdzv_endpoint");
       options_.warnings.push_back(
@@ -64,12 +58,6 @@ class Parser {
   }
 
  private:
-  // As the command line says; it wins over the variable of an endpoint.
-  bool meets_at_given_master() const {
-    return given_.contains("master_addr") && !options_.standalone && !options_.is_elastic() &&
-           options_.rdzv_backend.value_or(RendezvousBackend::kStatic) == RendezvousBackend::kStatic;
-  }
-
   void read_one() {
     const std::string& word = arguments_[next_];
     if (word == "--help" || word == "-h") {
