@@ -56,47 +56,34 @@ std::vector<CommAction> collectives_of(const std::string& text) {
   return found;
 }
 
-std::vector<OwnOption> options_of(CommTest& test) {
-  std::vector<OwnOption> options{
-      {"collective", "o", "NAMES", "all_gather,reduce_scatter,all_reduce (default: all of them)"},
-      {"minbytes", "b", "BYTES", "smallest size, default 4K"},
-      {"maxbytes", "e", "BYTES", "largest size, default 64M"},
-      {"stepfactor", "f", "N", "from one size to the next, default 4"},
-      {"iters", "n", "N", "calls that are timed at each size, default 20"},
-      {"warmup_iters", "w", "N", "calls before them, default 5"},
-      {"datatype", "d", "TYPE", "float or bfloat16, default float"},
-      {"ranks", "", "N", "processes, where this one belongs to no job, default 2"},
-      {"distributed_backend", "", "NAME", "auto, shared_memory or gloo, default auto"},
-      {"comm_timeout", "", "SECONDS", "a call that takes longer has failed, default 300"}};
-  auto number = [&](size_t i, int64_t& field, int64_t lowest) {
-    options[i].set = [&field, lowest, option = options[i]](const std::string& value) {
-      field = whole_number(option, value, lowest);
-    };
-  };
-  auto bytes = [&](size_t i, int64_t& field) {
-    options[i].set = [&field, option = options[i]](const std::string& value) {
-      field = byte_count(option, value, 8);
-    };
-  };
-  options[0].set = [&](const std::string& value) { test.collectives = collectives_of(value); };
-  bytes(1, test.smallest);
-  bytes(2, test.largest);
-  number(3, test.factor, 2);
-  number(4, test.calls, 1);
-  number(5, test.warm_up_calls, 0);
-  options[6].set = [&, option = options[6]](const std::string& value) {
-    const bool is_f32 = one_of(option, value, {"float", "bfloat16"}) == "float";
-    test.dtype = is_f32 ? DType::kF32 : DType::kBF16;
-  };
-  number(7, test.ranks, 2);
-  options[8].set = [&, option = options[8]](const std::string& value) {
-    test.backend = one_of(option, value, {"auto", "shared_memory", "gloo"});
-  };
-  options[9].set = [&, option = options[9]](const std::string& value) {
-    test.timeout = static_cast<double>(whole_number(option, value, 1));
-  };
-  return options;
-}
+using Text = const std::string&;
+
+constexpr CommandOption<CommTest> kOptions[] = {
+    {"collective", "o", "NAMES", "all_gather,reduce_scatter,all_reduce (default: all of them)",
+     [](CommTest& o, Text v, Text) { o.collectives = collectives_of(v); }},
+    {"minbytes", "b", "BYTES", "smallest size, default 4K",
+     [](CommTest& o, Text v, Text s) { o.smallest = byte_count(v, 8, s); }},
+    {"maxbytes", "e", "BYTES", "largest size, default 64M",
+     [](CommTest& o, Text v, Text s) { o.largest = byte_count(v, 8, s); }},
+    {"stepfactor", "f", "N", "from one size to the next, default 4",
+     [](CommTest& o, Text v, Text s) { o.factor = number<int64_t>(v, 2, kNoMaximum, s); }},
+    {"iters", "n", "N", "calls that are timed at each size, default 20",
+     [](CommTest& o, Text v, Text s) { o.calls = number<int64_t>(v, 1, kNoMaximum, s); }},
+    {"warmup_iters", "w", "N", "calls before them, default 5",
+     [](CommTest& o, Text v, Text s) { o.warm_up_calls = number<int64_t>(v, 0, kNoMaximum, s); }},
+    {"datatype", "d", "TYPE", "float or bfloat16, default float",
+     [](CommTest& o, Text v, Text s) {
+       o.dtype = one_of({"float", "bfloat16"}, v, s) == "float" ? DType::kF32 : DType::kBF16;
+     }},
+    {"ranks", "", "N", "processes, where this one belongs to no job, default 2",
+     [](CommTest& o, Text v, Text s) { o.ranks = number<int64_t>(v, 2, kNoMaximum, s); }},
+    {"distributed_backend", "", "NAME", "auto, shared_memory or gloo, default auto",
+     [](CommTest& o, Text v, Text s) {
+       o.backend = one_of({"auto", "shared_memory", "gloo"}, v, s);
+     }},
+    {"comm_timeout", "", "SECONDS", "a call that takes longer has failed, default 300",
+     [](CommTest& o, Text v, Text s) { o.timeout = seconds(v, s); }},
+};
 
 // Whole numbers that bf16 holds too, small enough that every sum is exact in f32.
 float number(int rank, int64_t e) { return static_cast<float>(rank % 128 + 1 + e % 7); }
@@ -267,14 +254,11 @@ int run_ranks(const CommTest& test, std::span<const std::string> arguments) {
 
 }  // namespace
 
-std::vector<OwnOption> comm_test_options() {
-  CommTest unused;
-  return options_of(unused);
-}
+std::vector<OptionText> comm_test_options() { return texts(kOptions); }
 
 int comm_test_command(std::span<const std::string> arguments) {
   CommTest test;
-  if (!parse_own_options(options_of(test), arguments, kHelp)) return 0;
+  if (!parse_own_options<CommTest>(kOptions, arguments, kHelp, test)) return 0;
   if (test.smallest > test.largest) throw UsageError("--minbytes is larger than --maxbytes");
   RunConfig config;
   config.distributed_backend = test.backend;

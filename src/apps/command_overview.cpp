@@ -25,33 +25,13 @@ std::vector<OverviewOption> options_of_scopes(OptionScopes scopes) {
   return options;
 }
 
-std::vector<OverviewOption> options_of_run() {
+std::vector<OverviewOption> options_of(const std::vector<OptionText>& list) {
   std::vector<OverviewOption> options;
-  for (const RunOptionRow& row : run_option_table()) {
-    options.push_back(
-        {std::string(row.name), {}, std::string(row.value), {}, std::string(row.help)});
-    if (!row.alias.empty()) options.back().aliases.emplace_back(row.alias);
-  }
-  return options;
-}
-
-std::vector<OverviewOption> options_of_cluster(ClusterSystem system) {
-  std::vector<OverviewOption> options;
-  for (const ClusterOption& option : cluster_option_list(system)) {
+  for (const OptionText& option : list) {
     options.push_back(
         {std::string(option.name), {}, std::string(option.value), {}, std::string(option.help)});
-    if (option.alias.size() == 1) options.back().aliases.push_back("-" + std::string(option.alias));
-    if (option.alias.size() > 1) options.back().aliases.emplace_back(option.alias);
-  }
-  return options;
-}
-
-std::vector<OverviewOption> options_of(const std::vector<OwnOption>& own) {
-  std::vector<OverviewOption> options;
-  for (const OwnOption& option : own) {
-    options.push_back(
-        {std::string(option.name), {}, std::string(option.value), {}, std::string(option.help)});
-    if (!option.alias.empty()) options.back().aliases.push_back(cat("-", option.alias));
+    if (option.alias.empty()) continue;
+    options.back().aliases.push_back(cat(option.alias.size() == 1 ? "-" : "", option.alias));
   }
   return options;
 }
@@ -60,9 +40,9 @@ std::vector<OverviewOption> options_of(const std::string& command) {
   if (command == "doctor") return options_of(doctor_options());
   if (command == "comm-test") return options_of(comm_test_options());
   if (command == "tokenizer") return options_of(tokenizer_options());
-  if (command == "run") return options_of_run();
-  if (command == "slurm") return options_of_cluster(ClusterSystem::kSlurm);
-  if (command == "k8s") return options_of_cluster(ClusterSystem::kKubernetes);
+  if (command == "run") return options_of(texts(run_option_table()));
+  if (command == "slurm") return options_of(texts(cluster_options(ClusterSystem::kSlurm)));
+  if (command == "k8s") return options_of(texts(cluster_options(ClusterSystem::kKubernetes)));
   OptionScopes scopes = 0;  // of the command and of its actions
   for (unsigned i = 0; i <= static_cast<unsigned>(kLastScope); ++i) {
     const auto scope = static_cast<OptionScope>(i);

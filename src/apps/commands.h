@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "apps/own_options.h"
 #include "apps/tokenizer_command.h"
+#include "base/command_option.h"
 
 namespace tessera {
 
@@ -35,8 +35,8 @@ int completion_command(std::span<const std::string> arguments);
 int manual_command(std::span<const std::string> arguments);
 
 // The options of those that have a list of their own.
-std::vector<OwnOption> comm_test_options();
-std::vector<OwnOption> doctor_options();
+std::vector<OptionText> comm_test_options();
+std::vector<OptionText> doctor_options();
 
 // The names of all commands, and what each does, in the order of `tessera --help`.
 std::vector<std::pair<std::string, std::string>> command_summaries();

@@ -41,36 +41,27 @@ struct Doctor {
   double timeout = 60;
 };
 
-std::vector<OwnOption> options_of(Doctor& doctor) {
-  std::vector<OwnOption> options{
-      {"directory", "d", "PATH", "look at this directory, too; several times for several"},
-      {"json", "", "FILE",
-       "write all that was found as JSON; - is standard output, in place of the page"},
-      {"file_bytes", "", "BYTES", "that each rank writes and reads in a directory, default 64M"},
-      {"link_bytes", "", "BYTES", "that a pair of ranks exchanges at once, default 16M"},
-      {"distributed_backend", "", "NAME", "auto, shared_memory or gloo, default auto"},
-      {"threads", "", "N", "of a rank for its matrix product, default: its share of the cores"},
-      {"comm_timeout", "", "SECONDS", "what takes longer between ranks has failed, default 60"}};
-  options[0].set = [&](const std::string& value) { doctor.directories.push_back(value); };
-  options[0].repeats = true;
-  options[1].set = [&](const std::string& value) { doctor.json = value; };
-  options[2].set = [&, option = options[2]](const std::string& value) {
-    doctor.file_bytes = byte_count(option, value, 4096);
-  };
-  options[3].set = [&, option = options[3]](const std::string& value) {
-    doctor.link_bytes = byte_count(option, value, 4096);
-  };
-  options[4].set = [&, option = options[4]](const std::string& value) {
-    doctor.backend = one_of(option, value, {"auto", "shared_memory", "gloo"});
-  };
-  options[5].set = [&, option = options[5]](const std::string& value) {
-    doctor.threads = whole_number(option, value, 1);
-  };
-  options[6].set = [&, option = options[6]](const std::string& value) {
-    doctor.timeout = static_cast<double>(whole_number(option, value, 1));
-  };
-  return options;
-}
+using Text = const std::string&;
+
+constexpr CommandOption<Doctor> kOptions[] = {
+    {"directory", "d", "PATH", "look at this directory, too; several times for several",
+     [](Doctor& o, Text v, Text) { o.directories.push_back(v); }},
+    {"json", "", "FILE",
+     "write all that was found as JSON; - is standard output, in place of the page",
+     [](Doctor& o, Text v, Text) { o.json = v; }},
+    {"file_bytes", "", "BYTES", "that each rank writes and reads in a directory, default 64M",
+     [](Doctor& o, Text v, Text s) { o.file_bytes = byte_count(v, 4096, s); }},
+    {"link_bytes", "", "BYTES", "that a pair of ranks exchanges at once, default 16M",
+     [](Doctor& o, Text v, Text s) { o.link_bytes = byte_count(v, 4096, s); }},
+    {"distributed_backend", "", "NAME", "auto, shared_memory or gloo, default auto",
+     [](Doctor& o, Text v, Text s) {
+       o.backend = one_of({"auto", "shared_memory", "gloo"}, v, s);
+     }},
+    {"threads", "", "N", "of a rank for its matrix product, default: its share of the cores",
+     [](Doctor& o, Text v, Text s) { o.threads = number<int64_t>(v, 1, kNoMaximum, s); }},
+    {"comm_timeout", "", "SECONDS", "what takes longer between ranks has failed, default 60",
+     [](Doctor& o, Text v, Text s) { o.timeout = seconds(v, s); }},
+};
 
 nlohmann::json plugins_found() {
   nlohmann::json list = nlohmann::json::array();
@@ -141,14 +132,12 @@ nlohmann::json found_by(const Doctor& doctor, const JobConnection& job, const Ru
 
 }  // namespace
 
-std::vector<OwnOption> doctor_options() {
-  Doctor unused;
-  return options_of(unused);
-}
+std::vector<OptionText> doctor_options() { return texts(kOptions); }
 
 int doctor_command(std::span<const std::string> arguments) {
   Doctor doctor;
-  if (!parse_own_options(options_of(doctor), arguments, kHelp)) return 0;
+  if (!parse_own_options<Doctor>(kOptions, arguments, kHelp, doctor, {.repeated = "directory"}))
+    return 0;
   RunConfig config;
   config.distributed_backend = doctor.backend;
   config.comm_timeout = doctor.timeout;

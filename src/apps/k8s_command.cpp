@@ -48,7 +48,7 @@ void warn_of_restarts(const ClusterOptions& options) {
 int k8s_command(std::span<const std::string> arguments) {
   std::string action = arguments.empty() ? "" : arguments[0];
   ClusterOptions options;
-  if (action == "--help" || action == "-h") {
+  if (is_help(action)) {
     options.help = true;
   } else if (action == "render") {
     options = parse_cluster_options(arguments.subspan(1), ClusterSystem::kKubernetes);
@@ -56,7 +56,8 @@ int k8s_command(std::span<const std::string> arguments) {
     throw UsageError("k8s takes render: see tessera k8s --help");
   }
   if (options.help) {
-    std::fputs((kHelp + cluster_option_help(ClusterSystem::kKubernetes)).c_str(), stdout);
+    const auto table = cluster_options(ClusterSystem::kKubernetes);
+    std::fputs(cat(kHelp, option_lines(texts(table))).c_str(), stdout);
     return 0;
   }
   check_worker_program(options.command[0], command_names(), false);

@@ -1,37 +1,50 @@
 #pragma once
 #include <cstdint>
-#include <functional>
-#include <initializer_list>
-#include <limits>
+#include <cstdio>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/command_option.h"
+
 namespace tessera {
 
-// An option of a command that shares none with training.
-struct OwnOption {
-  std::string_view name;   // with underscores; hyphens mean the same
-  std::string_view alias;  // one letter, behind one dash, or empty
-  std::string_view value;  // what --help calls it
-  std::string_view help;
-  std::function<void(const std::string& value)> set = {};  // UsageError for another form
-  bool repeats = false;                                    // may be given several times
+// What the options of a command take beside its own words.
+struct OwnWords {
+  std::string_view repeated = {};             // the option that may be given several times
+  std::vector<std::string>* words = nullptr;  // where words that are no options go; null: refused
 };
 
-// Sets what `arguments` ask for: --name value, --name=value, -n value. False for --help, which
-// prints `introduction` and the options. UsageError for anything else, words too unless they are
-// asked for.
-bool parse_own_options(std::span<const OwnOption> options, std::span<const std::string> arguments,
-                       std::string_view introduction, std::vector<std::string>* words = nullptr);
+// Sets what `arguments` ask for. False for --help, which prints `introduction` and the options.
+// UsageError for what is unknown or given twice.
+template <class Told>
+bool parse_own_options(std::span<const CommandOption<Told>> table,
+                       std::span<const std::string> arguments, std::string_view introduction,
+                       Told& told, const OwnWords& own = {}) {
+  std::set<std::string_view> given;
+  while (!arguments.empty() && !is_help(arguments[0])) {
+    if (own.words && !is_option(arguments[0])) {
+      own.words->push_back(arguments[0]);
+      arguments = arguments.subspan(1);
+      continue;
+    }
+    const std::string_view name = take_option(table, arguments, told);
+    if (!given.insert(name).second && name != own.repeated)
+      throw UsageError(cat("--", name, " is given twice"));
+  }
+  if (arguments.empty()) return true;
+  std::fputs(cat(introduction, option_lines(texts(table))).c_str(), stdout);
+  return false;
+}
 
-// The value as a whole number of these; of bytes also "64K", "16M", "2G" (1,024 each).
-int64_t whole_number(const OwnOption& option, const std::string& value, int64_t lowest,
-                     int64_t highest = std::numeric_limits<int64_t>::max());
-int64_t byte_count(const OwnOption& option, const std::string& value, int64_t lowest);
-// The value, which must be one of the words.
-const std::string& one_of(const OwnOption& option, const std::string& value,
-                          std::initializer_list<std::string_view> words);
+constexpr int64_t kNoMaximum = std::numeric_limits<int64_t>::max();
+
+inline double seconds(const std::string& value, const std::string& spelling) {
+  return static_cast<double>(number<int64_t>(value, 1, kNoMaximum, spelling));
+}
+// A number of bytes, also "64K", "16M", "2G" (1,024 each).
+int64_t byte_count(const std::string& value, int64_t lowest, const std::string& spelling);
 
 }  // namespace tessera

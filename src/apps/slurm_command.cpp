@@ -39,6 +39,12 @@ Examples
 Options
 )";
 
+int print_own_help() {
+  const auto options = cluster_options(ClusterSystem::kSlurm);
+  std::fputs(cat(kHelp, option_lines(texts(options))).c_str(), stdout);
+  return 0;
+}
+
 constexpr std::chrono::seconds kSlurmTimeout{60}, kBetweenLooks{2};
 // A controller that starts again, or another that takes its place, is there within minutes.
 constexpr std::chrono::minutes kSilence{10};
@@ -176,19 +182,13 @@ void make_log_directory(const ClusterOptions& options) {
 
 int slurm_command(std::span<const std::string> arguments) {
   std::string action = arguments.empty() ? "" : arguments[0];
-  if (action == "--help" || action == "-h") {
-    std::fputs((kHelp + cluster_option_help(ClusterSystem::kSlurm)).c_str(), stdout);
-    return 0;
-  }
+  if (is_help(action)) return print_own_help();
   if (action != "render" && action != "submit")
     throw UsageError("slurm takes render or submit: see tessera slurm --help");
   auto rest = arguments.subspan(1);
   if (action == "submit" && rest.size() == 1 && is_script(rest[0])) return submit(rest[0]);
   ClusterOptions options = parse_cluster_options(rest, ClusterSystem::kSlurm);
-  if (options.help) {
-    std::fputs((kHelp + cluster_option_help(ClusterSystem::kSlurm)).c_str(), stdout);
-    return 0;
-  }
+  if (options.help) return print_own_help();
   check_worker_program(options.command[0], command_names(),
                        action == "submit" && options.image.empty());
   check_worker_options(options.command);

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
-#include <iterator>
 #include <string_view>
 #include <vector>
 
@@ -62,41 +61,33 @@ struct Job {
   RunConfig config;
 };
 
-std::vector<OwnOption> train_options(Job& job) {
-  std::vector<OwnOption> options{
-      {"input", "", "FILE...", "train: text to learn from"},
-      {"output", "", "FILE", "train: where to write the tokenizer"},
-      {"vocab_size", "", "N", "train: tokens, with 256 bytes and <|endoftext|>, default 8192"},
-      {"min_frequency", "", "N", "train: how often a pair must occur to be merged, default 2"},
-      {"threads", "", "N", "train: default all cores; the result does not depend on it"},
-      {"on_bad_line", "", "WHAT", "train: error or skip, of broken JSON lines, default error"}};
-  options[0].set = [&](const std::string& value) { job.words.push_back(value); };
-  options[0].repeats = true;
-  options[1].set = [&](const std::string& value) { job.output = value; };
-  options[2].set = [&, option = options[2]](const std::string& value) {
-    job.trainer.vocab_size = static_cast<int32_t>(whole_number(option, value, 257, 4 << 20));
-  };
-  options[3].set = [&, option = options[3]](const std::string& value) {
-    job.trainer.min_frequency = whole_number(option, value, 1);
-  };
-  options[4].set = [&, option = options[4]](const std::string& value) {
-    job.trainer.threads = static_cast<int>(whole_number(option, value, 1, 1024));
-  };
-  options[5].set = [&, option = options[5]](const std::string& value) {
-    job.skips_bad_lines = one_of(option, value, {"error", "skip"}) == "skip";
-  };
-  return options;
-}
+using Text = const std::string&;
 
-std::vector<OwnOption> use_options(Job& job) {
-  std::vector<OwnOption> options{
-      {"tokenizer", "", "T", "encode, decode, info: the tokenizer"},
-      {"cache_dir", "", "DIR",
-       "encode, decode, info: where fetched files are kept, default cache"}};
-  options[0].set = [&](const std::string& value) { job.tokenizer = value; };
-  options[1].set = [&](const std::string& value) { job.config.cache_dir = value; };
-  return options;
-}
+constexpr CommandOption<Job> kTrainOptions[] = {
+    {"input", "", "FILE...", "train: text to learn from",
+     [](Job& o, Text v, Text) { o.words.push_back(v); }},
+    {"output", "", "FILE", "train: where to write the tokenizer",
+     [](Job& o, Text v, Text) { o.output = v; }},
+    {"vocab_size", "", "N", "train: tokens, with 256 bytes and <|endoftext|>, default 8192",
+     [](Job& o, Text v, Text s) { o.trainer.vocab_size = number(v, 257, 4 << 20, s); }},
+    {"min_frequency", "", "N", "train: how often a pair must occur to be merged, default 2",
+     [](Job& o, Text v, Text s) {
+       o.trainer.min_frequency = number<int64_t>(v, 1, kNoMaximum, s);
+     }},
+    {"threads", "", "N", "train: default all cores; the result does not depend on it",
+     [](Job& o, Text v, Text s) { o.trainer.threads = number(v, 1, 1024, s); }},
+    {"on_bad_line", "", "WHAT", "train: error or skip, of broken JSON lines, default error",
+     [](Job& o, Text v, Text s) {
+       o.skips_bad_lines = one_of({"error", "skip"}, v, s) == "skip";
+     }},
+};
+
+constexpr CommandOption<Job> kUseOptions[] = {
+    {"tokenizer", "", "T", "encode, decode, info: the tokenizer",
+     [](Job& o, Text v, Text) { o.tokenizer = v; }},
+    {"cache_dir", "", "DIR", "encode, decode, info: where fetched files are kept, default cache",
+     [](Job& o, Text v, Text) { o.config.cache_dir = v; }},
+};
 
 void require(std::string_view name, bool given) {
   if (!given) throw UsageError(cat("--", name, " is required (see tessera tokenizer --help)"));
@@ -223,36 +214,35 @@ int info(Job& job) {
 
 struct Command {
   std::string name;
-  std::vector<OwnOption> (*options)(Job&);
+  std::span<const CommandOption<Job>> options;
   int (*run)(Job&);
 };
 
 }  // namespace
 
-std::vector<OwnOption> tokenizer_options() {
-  Job unused;
-  std::vector<OwnOption> all = train_options(unused);
-  std::ranges::move(use_options(unused), std::back_inserter(all));
+std::vector<OptionText> tokenizer_options() {
+  std::vector<OptionText> all = texts(kTrainOptions);
+  all.insert(all.end(), std::begin(kUseOptions), std::end(kUseOptions));
   return all;
 }
 
 int tokenizer_command(std::span<const std::string> arguments) {
-  const Command commands[] = {{"train", train_options, train},
-                              {"encode", use_options, encode},
-                              {"decode", use_options, decode},
-                              {"info", use_options, info}};
+  const Command commands[] = {{"train", kTrainOptions, train},
+                              {"encode", kUseOptions, encode},
+                              {"decode", kUseOptions, decode},
+                              {"info", kUseOptions, info}};
   if (arguments.empty())
     throw UsageError("tessera tokenizer needs a command: train, encode, decode or info");
-  if (arguments[0] == "--help" || arguments[0] == "-h") {
-    parse_own_options(tokenizer_options(), arguments.first(1), kHelp);
+  if (is_help(arguments[0])) {
+    print(kHelp + option_lines(tokenizer_options()));
     return 0;
   }
   for (const Command& command : commands) {
     if (command.name != arguments[0]) continue;
     Job job;
-    const auto options = command.options(job);
-    return parse_own_options(options, arguments.subspan(1), kHelp, &job.words) ? command.run(job)
-                                                                               : 0;
+    const bool runs = parse_own_options(command.options, arguments.subspan(1), kHelp, job,
+                                        {.repeated = "input", .words = &job.words});
+    return runs ? command.run(job) : 0;
   }
   std::vector<std::string> names;
   for (const Command& command : commands) names.push_back(command.name);

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/own_options.h"
+#include "base/command_option.h"
 
 namespace tessera {
 
@@ -11,6 +11,6 @@ namespace tessera {
 // Returns the exit status. UsageError when the command line is wrong, UserError when an input is.
 int tokenizer_command(std::span<const std::string> arguments);
 // Those of all four.
-std::vector<OwnOption> tokenizer_options();
+std::vector<OptionText> tokenizer_options();
 
 }  // namespace tessera

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/command_option.h"
+
 namespace tessera {
 
 // What a job needs of a cluster: what `tessera slurm` and `tessera k8s` are told.
@@ -49,21 +51,14 @@ struct ClusterOptions {
   bool help = false;
 };
 
-enum class ClusterSystem { kSlurm = 1, kKubernetes = 2 };
+enum class ClusterSystem { kSlurm, kKubernetes };
 
 // Reads the words behind `tessera slurm render` and the like. The first word that is no option, or
 // what follows `--`, is the worker's command. UsageError for what is unknown, out of range,
 // contradictory, or not of this system.
-ClusterOptions parse_cluster_options(std::span<const std::string> arguments, ClusterSystem system);
+ClusterOptions parse_cluster_options(std::span<const std::string> words, ClusterSystem system);
 
-// The options of a system, for help and for completion in shells.
-struct ClusterOption {
-  std::string_view name, alias;  // an alias of one letter stands behind one dash
-  std::string_view value;        // what help calls it; empty: a flag
-  std::string_view help;
-};
-std::vector<ClusterOption> cluster_option_list(ClusterSystem system);
-// A line an option of this system.
-std::string cluster_option_help(ClusterSystem system);
+// The options of a system.
+std::vector<CommandOption<ClusterOptions>> cluster_options(ClusterSystem system);
 
 }  // namespace tessera

@@ -6,32 +6,12 @@
 #include <utility>
 #include <vector>
 
-#include "base/error.h"
-#include "base/parse_number.h"
-#include "base/text.h"
 #include "base/thread_pool.h"
 
 namespace tessera {
 namespace {
 
 constexpr int kMaxNodes = 65'536, kMaxLocalRanks = 4'096;
-
-template <class Number>
-Number number(const std::string& text, Number lowest, Number highest, const std::string& spelling) {
-  const auto value = parse_number<Number>(text);
-  if (!value || !(*value >= lowest && *value <= highest)) {
-    throw UsageError(
-        cat(spelling, " must be a number from ", lowest, " to ", highest, ": it is '", text, "'"));
-  }
-  return *value;
-}
-
-bool boolean(const std::string& text, const std::string& spelling) {
-  std::string word = lower(text);
-  if (word == "1" || word == "true" || word == "yes") return true;
-  if (word == "0" || word == "false" || word == "no") return false;
-  throw UsageError(cat(spelling, " must be true or false: it is '", text, "'"));
-}
 
 void set_nnodes(RunOptions& o, const std::string& text, const std::string& spelling) {
   size_t colon = text.find(':');
@@ -175,7 +155,7 @@ void set_streams(StreamChoice& choice, const std::string& text, const std::strin
 
 using Text = const std::string&;
 
-constexpr RunOptionRow kTable[] = {
+constexpr CommandOption<RunOptions> kTable[] = {
     {"nnodes", "nnode", "N[:M]",
      "number of nodes; MIN:MAX: they may leave and join (docs/launch.md)", set_nnodes},
     {"nproc_per_node", "", "K",
@@ -211,10 +191,10 @@ constexpr RunOptionRow kTable[] = {
      [](RunOptions& o, Text v, Text s) { o.monitor_interval = number(v, 0.01, 3600.0, s); }},
     {"log_dir", "", "DIR", "files DIR/[ID/]attempt_A/rank_R.out.log and .err.log",
      [](RunOptions& o, Text v, Text) { o.log_dir = v; }},
-    {"redirects", "-r", "STREAMS",
+    {"redirects", "r", "STREAMS",
      "to files only: 1 output, 2 errors, 3 both (default), 0:1,1:3 by local rank",
      [](RunOptions& o, Text v, Text s) { set_streams(o.redirects, v, s); }},
-    {"tee", "-t", "STREAMS", "to files and here, in the same form",
+    {"tee", "t", "STREAMS", "to files and here, in the same form",
      [](RunOptions& o, Text v, Text s) { set_streams(o.tee, v, s); }},
     {"role", "", "NAME", "accepted, no effect", [](RunOptions&, Text, Text) {}},
     {"start_method", "", "NAME", "accepted, no effect", [](RunOptions&, Text, Text) {}},
@@ -223,6 +203,6 @@ constexpr RunOptionRow kTable[] = {
 
 }  // namespace
 
-std::span<const RunOptionRow> run_option_table() { return kTable; }
+std::span<const CommandOption<RunOptions>> run_option_table() { return kTable; }
 
 }  // namespace tessera

@@ -1,6 +1,5 @@
 #include "launch/run_options.h"
 
-#include <algorithm>
 #include <set>
 
 #include "base/error.h"
@@ -30,96 +29,51 @@ Examples
 Options
 )";
 
-class Parser {
- public:
-  explicit Parser(std::span<const std::string> arguments) : arguments_(arguments) {}
+constexpr UnknownOptionHint kUnknownOption{
+    " of run",
+    " Options of the worker come after its command: tessera run [OPTIONS] train [ITS OPTIONS]"};
 
-  RunOptions run(const RunEnvironment& environment) {
-    while (next_ < arguments_.size() && !options_.help && !ended_) read_one();
-    if (options_.help) return std::move(options_);
-    options_.command.assign(arguments_.begin() + static_cast<std::ptrdiff_t>(next_),
-                            arguments_.end());
-    for (const RunOptionRow& row : run_option_table()) {
-      std::string name = cat("PET_", row.name);
-      for (char& c : name) c = static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
-      const char* value = given_.contains(row.name) ? nullptr : environment(name.c_str());
-      if (value && *value) row.set(options_, value, cat("environment variable ", name));
-    }
-    // As for torchrun, for which its variable is as good as the option.
-    if (given_.contains("master_addr") && options_.rdzv_endpoint && !options_.standalone) {
-      const bool both = given_.contains("rdzv_endpoint");
-      options_.warnings.push_back(
-          cat("--master_addr ", options_.master_addr, " has no effect: nodes meet at ",
-              options_.rdzv_endpoint->host, ", which ",
-              both ? "--rdzv_endpoint" : "environment variable PET_RDZV_ENDPOINT", " names"));
-    }
-    complete_from_environment(options_, given_, environment);
-    return std::move(options_);
+// What is not `given` and has a variable of torchrun.
+void take_variables(RunOptions& options, const std::set<std::string_view>& given,
+                    const RunEnvironment& environment) {
+  for (const CommandOption<RunOptions>& option : run_option_table()) {
+    std::string name = cat("PET_", option.name);
+    for (char& c : name) c = static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
+    const char* value = given.contains(option.name) ? nullptr : environment(name.c_str());
+    if (value && *value) option.set(options, value, cat("environment variable ", name));
   }
+}
 
- private:
-  void read_one() {
-    const std::string& word = arguments_[next_];
-    if (word == "--help" || word == "-h") {
-      options_.help = true;
-      bool behind = next_ + 1 < arguments_.size() && !arguments_[next_ + 1].starts_with("-");
-      if (behind) options_.help_word = arguments_[next_ + 1];
-    } else if (word == "--") {
-      ended_ = true;
-      ++next_;
-    } else if (word.size() > 1 && word[0] == '-') {
-      ++next_;
-      read_option(word);
-    } else {
-      ended_ = true;
-    }
-  }
-
-  void read_option(const std::string& word) {
-    size_t equals = word.find('=');
-    std::string spelling = word.substr(0, equals), bare = spelling;
-    if (bare.starts_with("--")) bare.erase(0, 2);
-    if (bare.empty()) throw UsageError(cat("'", word, "' has no name"));
-    std::replace(bare.begin() + 1, bare.end(), '-', '_');
-    auto table = run_option_table();
-    auto row = std::find_if(table.begin(), table.end(), [&](const RunOptionRow& r) {
-      return bare == r.name || (!r.alias.empty() && bare == r.alias);
-    });
-    if (row == table.end()) refuse(spelling, bare);
-    std::string value;
-    if (equals != std::string::npos) {
-      value = word.substr(equals + 1);
-    } else if (!row->value.empty()) {
-      if (next_ == arguments_.size()) {
-        throw UsageError(cat(spelling, " needs a value (", row->value, ")"));
-      }
-      value = arguments_[next_++];
-    }
-    row->set(options_, value, spelling);
-    given_.insert(row->name);
-  }
-
-  [[noreturn]] static void refuse(const std::string& spelling, const std::string& bare) {
-    if (bare == "-m" || bare == "module") {
-      throw UsageError(cat(spelling,
+RunOptions read(std::span<const std::string> words, const RunEnvironment& environment) {
+  RunOptions options;
+  std::set<std::string_view> given;
+  while (!words.empty() && is_option(words[0])) {
+    if (words[0] == "-m" || words[0].starts_with("--module")) {
+      throw UsageError(cat(words[0],
                            ": tessera runs no Python modules; write `tessera run ... "
                            "train --model_type ...`, or `-- python3 -m MODULE`"));
     }
-    std::vector<std::string> names;
-    for (const RunOptionRow& row : run_option_table()) names.emplace_back(row.name);
-    std::string close = nearest(bare, names);
-    throw UsageError(cat("unknown option ", spelling, " of run",
-                         close.empty() ? "." : cat("; did you mean --", close, "?"),
-                         " Options of the worker come after its command: tessera run [OPTIONS] "
-                         "train [ITS OPTIONS]"));
+    given.insert(take_option(run_option_table(), words, options, kUnknownOption));
   }
-
-  std::span<const std::string> arguments_;
-  size_t next_ = 0;
-  bool ended_ = false;
-  RunOptions options_;
-  std::set<std::string_view> given_;
-};
+  options.help = !words.empty() && is_help(words[0]);
+  if (options.help) {
+    if (words.size() > 1 && !words[1].starts_with("-")) options.help_word = words[1];
+    return options;
+  }
+  if (!words.empty() && words[0] == "--") words = words.subspan(1);
+  options.command.assign(words.begin(), words.end());
+  take_variables(options, given, environment);
+  // As for torchrun, for which its variable is as good as the option.
+  if (given.contains("master_addr") && options.rdzv_endpoint && !options.standalone) {
+    const bool both = given.contains("rdzv_endpoint");
+    options.warnings.push_back(
+        cat("--master_addr ", options.master_addr, " has no effect: nodes meet at ",
+            options.rdzv_endpoint->host, ", which ",
+            both ? "--rdzv_endpoint" : "environment variable PET_RDZV_ENDPOINT", " names"));
+  }
+  complete_from_environment(options, given, environment);
+  return options;
+}
 
 // One node serves where it was told to, otherwise on any port of the loopback interface.
 void choose_for_one_node(RunOptions& o) {
@@ -224,7 +178,7 @@ std::string RunOptions::nodes_text() const {
 
 RunOptions parse_run_options(std::span<const std::string> arguments,
                              const RunEnvironment& environment) {
-  RunOptions options = Parser(arguments).run(environment);
+  RunOptions options = read(arguments, environment);
   if (options.help) return options;
   check(options);
   if (options.nnodes == 1) {
@@ -236,20 +190,12 @@ RunOptions parse_run_options(std::span<const std::string> arguments,
 }
 
 std::string run_help(std::string_view word) {
-  std::string text = word.empty() ? kHelp : "";
-  const std::string wanted = lower(word);
-  for (const RunOptionRow& row : run_option_table()) {
-    std::string all = lower(cat(row.name, " ", row.alias, " ", row.help));
-    if (all.find(wanted) == std::string::npos) continue;
-    std::string name = cat("--", row.name, row.value.empty() ? "" : " ", row.value);
-    if (!row.alias.empty()) name += cat(row.alias[0] == '-' ? ", " : ", --", row.alias);
-    text += format("  %-34s %s\n", name.c_str(), std::string(row.help).c_str());
-  }
-  if (text.empty()) {
+  const std::string lines = option_lines(texts(run_option_table()), word);
+  if (lines.empty()) {
     throw UsageError(
         cat("no option of tessera run has to do with '", word, "'; see tessera run --help"));
   }
-  return text;
+  return cat(word.empty() ? kHelp : "", lines);
 }
 
 }  // namespace tessera
