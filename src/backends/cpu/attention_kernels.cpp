@@ -54,8 +54,7 @@ constexpr int64_t kMaxHead = 256;  // of the kernels
 
 void register_attention(KernelTable& table, Isa isa, ThreadPool& pool) {
   table.add("attention", for_floats(0, [isa, &pool](const PrepareContext& c) -> Prepared {
-              if (c.inputs[0].shape[3] > kMaxHead)
-                return cat("heads of at most ", kMaxHead, " elements");
+              if (c.inputs[0].shape[3] > kMaxHead) return heads_too_wide(kMaxHead);
               AttentionForward args;
               args.problem = attention_problem<Attention>(c);
               auto operands = further_operands<Attention>(c);
@@ -75,8 +74,7 @@ void register_attention(KernelTable& table, Isa isa, ThreadPool& pool) {
                             }};
             }));
   table.add("attention_backward", for_floats(0, [isa, &pool](const PrepareContext& c) -> Prepared {
-              if (c.inputs[0].shape[3] > kMaxHead)
-                return cat("heads of at most ", kMaxHead, " elements");
+              if (c.inputs[0].shape[3] > kMaxHead) return heads_too_wide(kMaxHead);
               AttentionBackward args;
               args.problem = attention_problem<tessera::AttentionBackward>(c);
               auto operands = further_operands<tessera::AttentionBackward>(c);

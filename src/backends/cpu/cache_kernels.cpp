@@ -11,36 +11,34 @@ namespace {
 constexpr int64_t kMaxCachedHead = 256;  // of the kernel
 
 void register_cached_attention(KernelTable& table, Isa isa, ThreadPool& pool) {
-  table.add("cached_attention", [isa, &pool](const PrepareContext& c) -> Prepared {
-    const auto& op = static_cast<const tessera::CachedAttention&>(c.op);
-    const TensorType &q = c.inputs[0], &k = c.inputs[1];
-    if (q.dtype != DType::kF32 && q.dtype != DType::kBF16)
-      return cat("takes f32 and bf16, not ", name(q.dtype));
-    if (q.shape[3] > kMaxCachedHead) return cat("heads of at most ", kMaxCachedHead, " elements");
-    CachedAttention args;
-    args.dtype = q.dtype;
-    args.batch = q.shape[0];
-    args.queries = q.shape[1];
-    args.rows = k.shape[0];
-    args.capacity = k.shape[1];
-    args.heads = q.shape[2];
-    args.kv_heads = k.shape[2];
-    args.head_dim = q.shape[3];
-    args.window = op.window();
-    args.scale = static_cast<float>(op.scale());
-    return Launch{cat("cached_attention ", name(isa)),
-                  cached_attention_workspace(args, isa, pool.threads()),
-                  [args, isa, &pool](const LaunchArguments& a) mutable {
-                    args.q = a.inputs[0];
-                    args.k = a.inputs[1];
-                    args.v = a.inputs[2];
-                    args.start = a.input<int32_t>(3);
-                    args.row = a.input<int32_t>(4);
-                    args.o = a.outputs[0];
-                    args.workspace = a.workspace;
-                    cached_attention(args, isa, pool);
-                  }};
-  });
+  table.add("cached_attention", for_floats(0, [isa, &pool](const PrepareContext& c) -> Prepared {
+              const auto& op = static_cast<const tessera::CachedAttention&>(c.op);
+              const TensorType &q = c.inputs[0], &k = c.inputs[1];
+              if (q.shape[3] > kMaxCachedHead) return heads_too_wide(kMaxCachedHead);
+              CachedAttention args;
+              args.dtype = q.dtype;
+              args.batch = q.shape[0];
+              args.queries = q.shape[1];
+              args.rows = k.shape[0];
+              args.capacity = k.shape[1];
+              args.heads = q.shape[2];
+              args.kv_heads = k.shape[2];
+              args.head_dim = q.shape[3];
+              args.window = op.window();
+              args.scale = static_cast<float>(op.scale());
+              return Launch{cat("cached_attention ", name(isa)),
+                            cached_attention_workspace(args, isa, pool.threads()),
+                            [args, isa, &pool](const LaunchArguments& a) mutable {
+                              args.q = a.inputs[0];
+                              args.k = a.inputs[1];
+                              args.v = a.inputs[2];
+                              args.start = a.input<int32_t>(3);
+                              args.row = a.input<int32_t>(4);
+                              args.o = a.outputs[0];
+                              args.workspace = a.workspace;
+                              cached_attention(args, isa, pool);
+                            }};
+            }));
 }
 
 void register_cache_write(KernelTable& table) {

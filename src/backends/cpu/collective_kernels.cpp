@@ -9,15 +9,6 @@
 namespace tessera::cpu {
 namespace {
 
-// A tensor seen as [outer, size of dim, inner].
-struct Cut {
-  int64_t outer = 1, size = 1, inner = 1;
-  Cut(const Shape& shape, int64_t dim) {
-    for (int64_t d = 0; d < static_cast<int64_t>(shape.size()); ++d)
-      (d < dim ? outer : d == dim ? size : inner) *= shape[static_cast<size_t>(d)];
-  }
-};
-
 class Collectives : public std::enable_shared_from_this<Collectives> {
  public:
   explicit Collectives(Communicator* communicator) : communicator_(communicator) {}
@@ -42,11 +33,11 @@ class Collectives : public std::enable_shared_from_this<Collectives> {
     Launch launch;
     launch.kernel = cat(context.op.name(), " of ", context.mesh.size(axes), " ranks");
     launch.run = [pending, keep = shared_from_this()](const LaunchArguments& a) {
-      TESSERA_CHECK(pending->owner.communicator_, "this program was compiled to be planned only");
+      Communicator& communicator = require_communicator(pending->owner.communicator_);
       CommCall now = pending->call;
       now.input = a.inputs[0];
       now.output = a.outputs[0];
-      pending->ticket = pending->owner.communicator_->start(now);
+      pending->ticket = communicator.start(now);
     };
     launch.finish = [pending] { pending->owner.communicator_->wait(pending->ticket); };
     launch.exchanged = {pending, &pending->ran};
@@ -58,8 +49,7 @@ class Collectives : public std::enable_shared_from_this<Collectives> {
     if (!communicator_) return nullptr;
     const CommGroup*& made = groups_[axes.bits];
     if (made) return made;
-    TESSERA_CHECK(mesh.world_size() == communicator_->world_size(),
-                  "the mesh and the job have different numbers of ranks");
+    require_ranks(mesh, communicator_->world_size());
     for (const std::vector<int>& ranks : mesh.groups(axes)) {
       if (std::find(ranks.begin(), ranks.end(), rank()) != ranks.end())
         return made = &communicator_->make_group(ranks, mesh.to_string(axes));

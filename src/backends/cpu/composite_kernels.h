@@ -5,26 +5,7 @@
 
 namespace tessera::cpu {
 
-// Everything here takes f32 and bf16 tensors; other dtypes run through the decomposition.
-inline bool takes(DType d) { return d == DType::kF32 || d == DType::kBF16; }
-
 inline std::string kernel_name(std::string_view op, Isa isa) { return cat(op, " ", name(isa)); }
-
-// x [.., K] as a matrix of rows.
-inline int64_t rows_of(const TensorType& t) {
-  return t.shape.back() == 0 ? 0 : t.elements() / t.shape.back();
-}
-
-// A prepare function for kernels that accept every node of f32 or bf16 tensors (judged by operand
-// `which`).
-template <class Make>
-Prepare for_floats(size_t which, Make make) {
-  return [which, make](const PrepareContext& context) -> Prepared {
-    DType d = context.inputs[which].dtype;
-    if (!takes(d)) return cat("takes f32 and bf16, not ", name(d));
-    return make(context);
-  };
-}
 
 // What kernels take of document_starts [B, T]: of ascending tokens, none behind its own.
 // InternalError.

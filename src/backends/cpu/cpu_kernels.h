@@ -2,12 +2,9 @@
 #include "backends/cpu/kernels/isa.h"
 #include "base/thread_pool.h"
 #include "runtime/communicator.h"
-#include "runtime/kernel_table.h"
+#include "runtime/kernel_preparation.h"
 
 namespace tessera::cpu {
-
-// Parts of a workspace begin at cache lines.
-inline int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 // The lists of kernels that make up the backend, in the order in which they are tried. Launches
 // keep a reference to the pool.

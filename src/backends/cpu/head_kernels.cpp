@@ -39,7 +39,7 @@ class HeadProducts {
         rows_(c.inputs[0].shape[0]),
         width_(c.inputs[0].shape[1]),
         classes_(c.inputs[1].shape[0]),
-        stride_(aligned(classes_ * 4) / 4),
+        stride_(aligned_bytes(classes_ * 4) / 4),
         dlogits_stride_(stride_ * 4 / size_of(dtype_)),
         gradients_(gradients),
         pool_(pool) {
@@ -90,7 +90,7 @@ class HeadProducts {
       chunks_.push_back(chunk);
     }
     int64_t chunk_rows = std::min(most, rows_);
-    matmul_ = aligned(chunk_rows * stride_ * 4);
+    matmul_ = aligned_bytes(chunk_rows * stride_ * 4);
     int64_t matmul_bytes = 0;
     for (const Chunk& chunk : chunks_) {
       for (const auto& product : {chunk.logits, chunk.dx, chunk.dw}) {
@@ -98,7 +98,7 @@ class HeadProducts {
           matmul_bytes = std::max(matmul_bytes, product->workspace_bytes(pool.threads()));
       }
     }
-    workspace_bytes_ = matmul_ + aligned(matmul_bytes);
+    workspace_bytes_ = matmul_ + aligned_bytes(matmul_bytes);
   }
 
   int64_t rows() const { return rows_; }
@@ -164,9 +164,9 @@ class CrossEntropyHead {
         pool_(pool) {
     int64_t rows = products_.rows();
     lse_ = products_.workspace_bytes();
-    losses_ = lse_ + aligned(rows * 4);
-    partial_sums_ = losses_ + aligned(rows * 4);
-    workspace_bytes_ = partial_sums_ + aligned(reduce_workspace(rows));
+    losses_ = lse_ + aligned_bytes(rows * 4);
+    partial_sums_ = losses_ + aligned_bytes(rows * 4);
+    workspace_bytes_ = partial_sums_ + aligned_bytes(reduce_workspace(rows));
   }
 
   int64_t workspace_bytes() const { return workspace_bytes_; }
@@ -209,20 +209,19 @@ class CrossEntropyHead {
 };
 
 void register_cross_entropy(KernelTable& table, Isa isa, ThreadPool& pool) {
-  table.add("linear_cross_entropy", [isa, &pool](const PrepareContext& c) -> Prepared {
-    if (!takes(c.inputs[0].dtype)) return std::string("takes f32 and bf16");
-    auto head = std::make_shared<CrossEntropyHead>(c, kNoGradients, isa, pool);
-    return Launch{cat("linear_cross_entropy ", name(isa)), head->workspace_bytes(),
-                  [head](const LaunchArguments& a) { head->run(a, nullptr, nullptr); }};
-  });
-  auto backward = [isa, &pool](const PrepareContext& c) -> Prepared {
-    if (!takes(c.inputs[0].dtype)) return std::string("takes f32 and bf16");
+  table.add("linear_cross_entropy",
+            for_floats(0, [isa, &pool](const PrepareContext& c) -> Prepared {
+              auto head = std::make_shared<CrossEntropyHead>(c, kNoGradients, isa, pool);
+              return Launch{cat("linear_cross_entropy ", name(isa)), head->workspace_bytes(),
+                            [head](const LaunchArguments& a) { head->run(a, nullptr, nullptr); }};
+            }));
+  const Prepare backward = for_floats(0, [isa, &pool](const PrepareContext& c) -> Prepared {
     HeadGradients gradients = static_cast<const LinearCrossEntropyBackward&>(c.op).gradients();
     auto head = std::make_shared<CrossEntropyHead>(c, gradients, isa, pool);
     return Launch{
         kernel_name(c.op.name(), isa), head->workspace_bytes(),
         [head](const LaunchArguments& a) { head->run(a, a.input<float>(3), a.input<float>(4)); }};
-  };
+  });
   table.add("linear_cross_entropy_backward", backward);
   table.add("linear_cross_entropy_backward_add", backward);
 }
@@ -233,10 +232,10 @@ int64_t valid_classes(const LaunchArguments& a, const HeadProducts& products) {
 }
 
 void register_log_sum_exp(KernelTable& table, Isa isa, ThreadPool& pool) {
-  table.add("linear_log_sum_exp", [isa, &pool](const PrepareContext& c) -> Prepared {
-    if (!takes(c.inputs[0].dtype)) return std::string("takes f32 and bf16");
-    auto products = std::make_shared<HeadProducts>(c, kNoGradients, isa, pool);
-    return Launch{cat("linear_log_sum_exp ", name(isa)), products->workspace_bytes(),
+  table.add("linear_log_sum_exp", for_floats(0, [isa, &pool](const PrepareContext& c) -> Prepared {
+              auto products = std::make_shared<HeadProducts>(c, kNoGradients, isa, pool);
+              return Launch{
+                  cat("linear_log_sum_exp ", name(isa)), products->workspace_bytes(),
                   [products, isa, &pool](const LaunchArguments& a) {
                     int64_t valid = valid_classes(a, *products);
                     products->run(a, [&](const HeadRows& r) {
@@ -246,9 +245,8 @@ void register_log_sum_exp(KernelTable& table, Isa isa, ThreadPool& pool) {
                           isa, pool);
                     });
                   }};
-  });
-  auto backward = [isa, &pool](const PrepareContext& c) -> Prepared {
-    if (!takes(c.inputs[0].dtype)) return std::string("takes f32 and bf16");
+            }));
+  const Prepare backward = for_floats(0, [isa, &pool](const PrepareContext& c) -> Prepared {
     HeadGradients gradients = static_cast<const LinearLogSumExpBackward&>(c.op).gradients();
     auto products = std::make_shared<HeadProducts>(c, gradients, isa, pool);
     return Launch{kernel_name(c.op.name(), isa), products->workspace_bytes(),
@@ -262,7 +260,7 @@ void register_log_sum_exp(KernelTable& table, Isa isa, ThreadPool& pool) {
                           isa, pool);
                     });
                   }};
-  };
+  });
   table.add("linear_log_sum_exp_backward", backward);
   table.add("linear_log_sum_exp_backward_add", backward);
 }

@@ -5,7 +5,6 @@ namespace tessera::cpu {
 namespace {
 
 Prepared matmul_launch(const MatmulProblem& problem, Isa isa, ThreadPool& pool) {
-  if (!takes(problem.a)) return cat("takes f32 and bf16, not ", name(problem.a));
   auto matmul = make_matmul(problem, isa);
   return Launch{matmul->description(), matmul->workspace_bytes(pool.threads()),
                 [matmul, &pool](const LaunchArguments& a) {
@@ -20,55 +19,57 @@ Prepared matmul_launch(const MatmulProblem& problem, Isa isa, ThreadPool& pool) 
 }  // namespace
 
 void register_linear(KernelTable& table, Isa isa, ThreadPool& pool) {
-  table.add("linear", [isa, &pool](const PrepareContext& c) {
-    DType d = c.inputs[0].dtype;
-    int64_t n = c.inputs[1].shape[0], k = c.inputs[1].shape[1];
-    bool bias = c.inputs.size() == 3;
-    return matmul_launch({.m = rows_of(c.inputs[0]),
-                          .n = n,
-                          .k = k,
-                          .transpose_b = true,
-                          .a = d,
-                          .b = d,
-                          .c = d,
-                          .lda = k,
-                          .ldb = k,
-                          .ldc = n,
-                          .bias = bias},
-                         isa, pool);
-  });
+  table.add("linear", for_floats(0, [isa, &pool](const PrepareContext& c) {
+              DType d = c.inputs[0].dtype;
+              int64_t n = c.inputs[1].shape[0], k = c.inputs[1].shape[1];
+              bool bias = c.inputs.size() == 3;
+              return matmul_launch({.m = rows_of(c.inputs[0]),
+                                    .n = n,
+                                    .k = k,
+                                    .transpose_b = true,
+                                    .a = d,
+                                    .b = d,
+                                    .c = d,
+                                    .lda = k,
+                                    .ldb = k,
+                                    .ldc = n,
+                                    .bias = bias},
+                                   isa, pool);
+            }));
   for (bool adds : {false, true}) {
-    table.add(adds ? "linear_dx_add" : "linear_dx", [isa, &pool, adds](const PrepareContext& c) {
-      DType d = c.inputs[0].dtype;
-      int64_t k = c.inputs[1].shape[0], n = c.inputs[1].shape[1];
-      return matmul_launch({.m = rows_of(c.inputs[0]),
-                            .n = n,
-                            .k = k,
-                            .a = d,
-                            .b = d,
-                            .c = d,
-                            .lda = k,
-                            .ldb = n,
-                            .ldc = n,
-                            .accumulate = adds},
-                           isa, pool);
-    });
-    table.add(adds ? "linear_dw_add" : "linear_dw", [isa, &pool, adds](const PrepareContext& c) {
-      DType d = c.inputs[0].dtype;
-      int64_t m = c.inputs[0].shape.back(), n = c.inputs[1].shape.back();
-      return matmul_launch({.m = m,
-                            .n = n,
-                            .k = rows_of(c.inputs[0]),
-                            .transpose_a = true,
-                            .a = d,
-                            .b = d,
-                            .c = DType::kF32,
-                            .lda = m,
-                            .ldb = n,
-                            .ldc = n,
-                            .accumulate = adds},
-                           isa, pool);
-    });
+    table.add(adds ? "linear_dx_add" : "linear_dx",
+              for_floats(0, [isa, &pool, adds](const PrepareContext& c) {
+                DType d = c.inputs[0].dtype;
+                int64_t k = c.inputs[1].shape[0], n = c.inputs[1].shape[1];
+                return matmul_launch({.m = rows_of(c.inputs[0]),
+                                      .n = n,
+                                      .k = k,
+                                      .a = d,
+                                      .b = d,
+                                      .c = d,
+                                      .lda = k,
+                                      .ldb = n,
+                                      .ldc = n,
+                                      .accumulate = adds},
+                                     isa, pool);
+              }));
+    table.add(adds ? "linear_dw_add" : "linear_dw",
+              for_floats(0, [isa, &pool, adds](const PrepareContext& c) {
+                DType d = c.inputs[0].dtype;
+                int64_t m = c.inputs[0].shape.back(), n = c.inputs[1].shape.back();
+                return matmul_launch({.m = m,
+                                      .n = n,
+                                      .k = rows_of(c.inputs[0]),
+                                      .transpose_a = true,
+                                      .a = d,
+                                      .b = d,
+                                      .c = DType::kF32,
+                                      .lda = m,
+                                      .ldb = n,
+                                      .ldc = n,
+                                      .accumulate = adds},
+                                     isa, pool);
+              }));
   }
 }
 

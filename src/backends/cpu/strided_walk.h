@@ -12,13 +12,6 @@ namespace tessera::cpu {
 // Dims that a walk can have.
 constexpr size_t kMaxDims = 8;
 
-// Distance in elements between neighbours along each dim of a row-major tensor.
-inline std::vector<int64_t> row_major_strides(const Shape& shape) {
-  std::vector<int64_t> strides(shape.size(), 1);
-  for (size_t d = shape.size(); d-- > 1;) strides[d - 1] = strides[d] * shape[d];
-  return strides;
-}
-
 // A walk over an index space in row-major order that keeps track of the element offset in N tensors
 // at once. Made when a launch is prepared; walking allocates nothing.
 template <size_t N>

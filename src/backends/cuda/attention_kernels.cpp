@@ -73,7 +73,7 @@ Shape3 tile_grid(const AttentionShape& shape, int64_t heads) {
 }
 
 Prepared prepare_attention(const PrepareContext& c, Device& device) {
-  if (c.inputs[0].shape[3] > kMaxHead) return cat("heads of at most ", kMaxHead, " elements");
+  if (c.inputs[0].shape[3] > kMaxHead) return heads_too_wide(kMaxHead);
   auto shape = shape_of<Attention>(c);
   auto further = further_operands<Attention>(c, 3);
   bool tiles = tiled(shape, c.inputs[0].dtype);
@@ -112,7 +112,7 @@ BackwardLaunches backward_launches(const AttentionShape& s, int64_t slope_bytes)
 }
 
 Prepared prepare_attention_backward(const PrepareContext& c, Device& device, int64_t slope_bytes) {
-  if (c.inputs[0].shape[3] > kMaxHead) return cat("heads of at most ", kMaxHead, " elements");
+  if (c.inputs[0].shape[3] > kMaxHead) return heads_too_wide(kMaxHead);
   auto shape = shape_of<AttentionBackward>(c);
   auto further = further_operands<AttentionBackward>(c, 6);
   std::string_view dtype = name(c.inputs[0].dtype);
@@ -180,7 +180,7 @@ Prepared prepare_attention_backward(const PrepareContext& c, Device& device, int
 Prepared prepare_cached_attention(const PrepareContext& c, Device& device) {
   const auto& op = static_cast<const CachedAttention&>(c.op);
   const TensorType &q = c.inputs[0], &k = c.inputs[1];
-  if (q.shape[3] > kMaxHead) return cat("heads of at most ", kMaxHead, " elements");
+  if (q.shape[3] > kMaxHead) return heads_too_wide(kMaxHead);
   CachedShape shape;
   shape.batch = q.shape[0];
   shape.queries = q.shape[1];

@@ -19,15 +19,6 @@ namespace {
 
 using Group = NcclCommunicator::Group;
 
-// A tensor seen as [outer, size of dim, inner].
-struct Cut {
-  int64_t outer = 1, size = 1, inner = 1;
-  Cut(const Shape& shape, int64_t dim) {
-    for (int64_t d = 0; d < static_cast<int64_t>(shape.size()); ++d)
-      (d < dim ? outer : d == dim ? size : inner) *= shape[static_cast<size_t>(d)];
-  }
-};
-
 // What is done to one tensor, step by step; what lies between two steps is in workspace.
 class Chain {
  public:
@@ -121,14 +112,10 @@ class Collectives {
     if (!communicator_) return nullptr;
     const Group*& made = groups_[axes.bits];
     if (made) return made;
-    TESSERA_CHECK(mesh.world_size() == communicator_->world_size(),
-                  "the mesh and the job have different numbers of ranks");
+    require_ranks(mesh, communicator_->world_size());
     return made = &communicator_->make_group(mesh.groups(axes));
   }
-  NcclCommunicator& communicator() const {
-    TESSERA_CHECK(communicator_, "this program was compiled to be planned only");
-    return *communicator_;
-  }
+  NcclCommunicator& communicator() const { return require_communicator(communicator_); }
 
   Launch all_reduce(const PrepareContext& c) {
     const auto& op = static_cast<const AllReduceOp&>(c.op);

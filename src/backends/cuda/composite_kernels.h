@@ -4,20 +4,6 @@
 
 namespace tessera::cuda {
 
-// Everything here takes f32 and bf16 tensors; other dtypes run through the decomposition.
-inline bool takes(DType d) { return d == DType::kF32 || d == DType::kBF16; }
-
-// A prepare function for kernels that accept every node of f32 or bf16 tensors (judged by operand
-// `which`).
-template <class Make>
-Prepare for_floats(size_t which, Make make) {
-  return [which, make](const PrepareContext& context) -> Prepared {
-    DType d = context.inputs[which].dtype;
-    if (!takes(d)) return cat("takes f32 and bf16, not ", name(d));
-    return make(context);
-  };
-}
-
 // What makes up register_composite_kernels().
 
 // rms_norm, layer_norm, their gradients, and that of add_bias.

@@ -11,7 +11,7 @@
 #include "base/random_lines.h"
 #include "base/shape.h"
 #include "base/text.h"
-#include "runtime/kernel_table.h"
+#include "runtime/kernel_preparation.h"
 
 // What the files that register kernels share.
 namespace tessera::cuda {
@@ -56,19 +56,6 @@ void launch_vectors(Device& device, const Kernel& kernel, int64_t n, Arguments..
 inline bool in_vectors(std::initializer_list<const void*> addresses) {
   return std::ranges::all_of(
       addresses, [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; });
-}
-
-inline int64_t aligned_bytes(int64_t bytes) { return (bytes + 63) / 64 * 64; }
-
-inline std::vector<int64_t> row_major_strides(const Shape& shape) {
-  std::vector<int64_t> strides(shape.size(), 1);
-  for (size_t d = shape.size(); d-- > 1;) strides[d - 1] = strides[d] * shape[d];
-  return strides;
-}
-
-// x [.., K] as a matrix of rows.
-inline int64_t rows_of(const TensorType& t) {
-  return t.shape.back() == 0 ? 0 : t.elements() / t.shape.back();
 }
 
 // Appends an inner dim to walks that go together. Dims of one element are dropped, and a dim that

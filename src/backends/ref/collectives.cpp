@@ -3,19 +3,10 @@
 #include <algorithm>
 
 #include "ops/collective/collective.h"
+#include "runtime/kernel_preparation.h"
 
 namespace tessera::ref {
 namespace {
-
-// A tensor seen as [outer, size of dim, inner].
-struct Cut {
-  int64_t outer = 1, size = 1, inner = 1;
-  Cut(const Shape& shape, int64_t dim) {
-    for (int64_t d = 0; d < static_cast<int64_t>(shape.size()); ++d) {
-      (d < dim ? outer : d == dim ? size : inner) *= shape[static_cast<size_t>(d)];
-    }
-  }
-};
 
 // The elements [begin, begin + count) along dim, row-major.
 std::vector<double> part_of(const Tensor& t, int64_t dim, int64_t begin, int64_t count) {

@@ -64,10 +64,6 @@ std::string type_text(const Shape& shape, std::string_view element) {
   for (int64_t size : shape) text += cat(size, "x");
   return cat(text, element, ">");
 }
-std::string type_text(const TensorType& type) {
-  return type_text(type.shape, element_of(type.dtype));
-}
-
 std::string array_text(std::span<const int64_t> values) {
   return values.empty() ? "array<i64>" : cat("array<i64: ", join(values, ", "), ">");
 }

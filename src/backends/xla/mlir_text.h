@@ -8,7 +8,6 @@
 
 #include "base/dtype.h"
 #include "base/shape.h"
-#include "ir/tensor_type.h"
 
 namespace tessera::xla {
 
@@ -22,7 +21,6 @@ struct Tensor {
 
 std::string element_of(DType dtype);
 std::string type_text(const Shape& shape, std::string_view element);
-std::string type_text(const TensorType& type);
 // "array<i64: 1, 2>", "[1, 2]", "3 : i64".
 std::string array_text(std::span<const int64_t> values);
 std::string list_text(std::span<const int64_t> values);
