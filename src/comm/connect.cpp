@@ -57,13 +57,6 @@ std::vector<FileDescriptor> connect_or_tell(Store& store, const PeerListeners& l
 
 std::string_view name(Transport transport) { return kNames[static_cast<size_t>(transport)]; }
 
-Transport transport_from_name(std::string_view text) {
-  auto found = std::find(kNames.begin(), kNames.end(), text);
-  if (found == kNames.end())
-    throw UserError(cat("unknown transport '", text, "': it is one of ", join(kNames, ", ")));
-  return static_cast<Transport>(found - kNames.begin());
-}
-
 Channels connect(const JobMember& self, std::shared_ptr<Store> store, Communicator::Options options,
                  Transport transport) {
   TESSERA_CHECK(self.rank >= 0 && self.rank < self.world_size);

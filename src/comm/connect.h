@@ -13,8 +13,6 @@ namespace tessera {
 enum class Transport { kAuto, kSharedMemory, kGloo };
 // "auto", "shared_memory", "gloo".
 std::string_view name(Transport transport);
-// Inverse of name(); UserError for another word.
-Transport transport_from_name(std::string_view text);
 
 // Joins the job: finds the other ranks through the store (under a prefix of this attempt), compares
 // protocol and world size with them, connects. Every rank calls it. Takes at most about twice

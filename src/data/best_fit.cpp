@@ -52,13 +52,4 @@ void BestFitPacker::finish(std::vector<PackedWindow>& out) {
   pieces_.clear();
 }
 
-std::vector<PackedWindow> pack_best_fit(std::span<const int64_t> lengths, int64_t context,
-                                        int64_t buffer) {
-  BestFitPacker packer(context, buffer);
-  std::vector<PackedWindow> windows;
-  for (int64_t length : lengths) packer.add(length, windows);
-  packer.finish(windows);
-  return windows;
-}
-
 }  // namespace tessera

@@ -1,6 +1,5 @@
 #pragma once
 #include <cstdint>
-#include <span>
 #include <vector>
 
 namespace tessera {
@@ -42,9 +41,5 @@ class BestFitPacker {
   int64_t documents_ = 0;
   std::vector<PackedPiece> pieces_;
 };
-
-// All of them at once.
-std::vector<PackedWindow> pack_best_fit(std::span<const int64_t> lengths, int64_t context,
-                                        int64_t buffer);
 
 }  // namespace tessera

@@ -109,18 +109,6 @@ std::vector<std::pair<std::string, std::string>> option_values(const RunConfig& 
   return values;
 }
 
-std::string describe(const RunConfig& config) {
-  const auto values = option_values(config);
-  std::string text;
-  int number = 0;
-  for (const auto& [name, value] : values) {
-    text += format("Arguments [%03d/%03d] %-30s: ", ++number, static_cast<int>(values.size()),
-                   name.c_str());
-    text += cat(value, "\n");
-  }
-  return text;
-}
-
 std::string run_config_json(const RunConfig& config) {
   Json json = Json::object();
   for (const OptionRow& row : option_table()) {

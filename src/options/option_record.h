@@ -11,9 +11,6 @@ namespace tessera {
 // All options, name and value, sorted by name; as without_secrets().
 std::vector<std::pair<std::string, std::string>> option_values(const RunConfig& config);
 
-// The same as lines `Arguments [001/170] name                          : value`.
-std::string describe(const RunConfig& config);
-
 // All options as one JSON object in UTF-8 (other bytes become U+FFFD), for the record of a run and
 // for checkpoints: booleans, numbers, strings and lists of strings; null for an empty optional; a
 // float that is not finite as a string. run_config_from_json(run_config_json(c)) == c.

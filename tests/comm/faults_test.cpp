@@ -282,10 +282,6 @@ TEST(StoppedJob, GoesOnHoweverLongItWasStopped) {
   EXPECT_EQ(wait_for_end(child, "the job"), 0);
 }
 
-TEST(TransportNames, RoundTrip) {
-  for (Transport transport : {Transport::kAuto, Transport::kSharedMemory, Transport::kGloo})
-    EXPECT_EQ(transport_from_name(name(transport)), transport);
-  EXPECT_THROW(transport_from_name("carrier pigeon"), std::exception);
 }
 
 }  // namespace

@@ -4,11 +4,21 @@
 
 #include <cmath>
 #include <map>
+#include <span>
 
 #include "base/random.h"
 
 namespace tessera {
 namespace {
+
+std::vector<PackedWindow> pack_best_fit(std::span<const int64_t> lengths, int64_t context,
+                                        int64_t buffer) {
+  BestFitPacker packer(context, buffer);
+  std::vector<PackedWindow> windows;
+  for (int64_t length : lengths) packer.add(length, windows);
+  packer.finish(windows);
+  return windows;
+}
 
 // Lengths as those of web pages: log-normal, median 350 tokens, a tail beyond the context.
 std::vector<int64_t> web_lengths(size_t count) {

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cstdlib>
 #include <limits>
 #include <map>
@@ -145,15 +144,6 @@ TEST(OptionRecord, RefusesDamage) {
                   "tensorboard_dir expects a list of strings");
   expect_contains(error(R"({"lr_decay_style": "x"})"), "lr_decay_style expects one of");
   EXPECT_EQ(run_config_from_json(R"({"max_steps": 3})").max_steps, 3);
-}
-
-TEST(OptionRecord, DescribeNumbersSortedLines) {
-  std::string text = describe(RunConfig{});
-  auto lines = split(text, '\n');
-  ASSERT_EQ(lines.size(), option_table().size() + 1);  // a line end after each
-  auto count = format("%03d", static_cast<int>(option_table().size()));
-  EXPECT_EQ(lines[0], cat("Arguments [001/", count, "] activation_checkpointing      : True"));
-  EXPECT_TRUE(std::is_sorted(lines.begin(), lines.end() - 1));
 }
 
 }  // namespace
