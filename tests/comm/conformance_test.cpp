@@ -7,30 +7,12 @@
 
 #include "base/text.h"
 #include "tests/comm/collective_oracle.h"
-#include "tests/comm/rank_runner.h"
+#include "tests/comm/rank_suite.h"
 
 namespace tessera {
 namespace {
 
-class Communicators : public testing::TestWithParam<std::tuple<int, Way>> {
- protected:
-  void SetUp() override {
-    if (is_processes(way()) && kThreadSanitizer)
-      GTEST_SKIP() << "ThreadSanitizer does not follow forked processes: ranks are threads only";
-  }
-  Way way() const { return std::get<1>(GetParam()); }
-  int world() const { return std::get<0>(GetParam()); }
-  void run(const std::function<void(Communicator&)>& body) const {
-    RankJob job;
-    job.way = way();
-    job.world = world();
-    std::vector<RankResult> results = run_ranks(job, body);
-    for (size_t rank = 0; rank < results.size(); ++rank) {
-      EXPECT_EQ(results[rank].error, "") << "rank " << rank;
-      EXPECT_EQ(results[rank].signal, 0) << "rank " << rank;
-    }
-  }
-};
+using Communicators = RankSuite;
 
 void compare(const CollectiveCase& c, const CommGroup& group, const std::byte* output,
              const std::vector<std::byte>& expected) {

@@ -10,29 +10,14 @@
 #include "base/text.h"
 #include "comm/connect.h"
 #include "comm/control_inbox.h"
-#include "tests/comm/rank_runner.h"
+#include "tests/comm/rank_suite.h"
 
 namespace tessera {
 namespace {
 
 using std::chrono::milliseconds;
 
-class Controls : public testing::TestWithParam<std::tuple<int, Way>> {
- protected:
-  void SetUp() override {
-    if (is_processes(way()) && kThreadSanitizer)
-      GTEST_SKIP() << "ThreadSanitizer does not follow forked processes: ranks are threads only";
-  }
-  Way way() const { return std::get<1>(GetParam()); }
-  int world() const { return std::get<0>(GetParam()); }
-  void run(const std::function<void(Channels&)>& body) const {
-    std::vector<RankResult> results = run_ranks({way(), world()}, body);
-    for (size_t rank = 0; rank < results.size(); ++rank) {
-      EXPECT_EQ(results[rank].error, "") << "rank " << rank;
-      EXPECT_EQ(results[rank].signal, 0) << "rank " << rank;
-    }
-  }
-};
+using Controls = RankSuite;
 
 TEST_P(Controls, TextsOfAllRanks) {
   run([](Channels& channels) {

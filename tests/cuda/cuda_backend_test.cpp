@@ -6,20 +6,13 @@
 
 #include "tests/base/error_expectation.h"
 #include "tests/cuda/cuda_fixture.h"
-#include "tests/programs/tiny_model.h"
+#include "tests/programs/tiny_training.h"
 
 namespace tessera::cuda {
 namespace {
 
 constexpr double kLr = 0.01, kClip = 1.0;
 constexpr int64_t kBatch = 2, kLength = 16;
-
-struct Trace {
-  std::vector<double> losses, norms;
-  double validation = 0;
-  uint64_t state = 0;  // all that a checkpoint holds
-  bool operator==(const Trace&) const = default;
-};
 
 ProgramOptions with_far_tier(ProgramOptions options) {
   options.residency.offload = true;
@@ -36,39 +29,12 @@ struct Training {
       : model(config),
         options(given),
         session(build_programs(model_builder(model), options), backend) {
-    session.allocate();
-    ThreadPool pool(1);
-    session.initialize(7, pool);
-    session.set_decay(0.1, false);
+    begin_training(session);
   }
 
-  // Steps of two micro-batches; results are read when `ahead` further steps have been started.
   Trace train(uint64_t first = 0, uint64_t end = 4, size_t ahead = 0,
               const NodeObserver* observer = nullptr) {
-    Trace trace;
-    std::vector<PendingStep> running;
-    auto read = [&](size_t but) {
-      for (; running.size() > but; running.erase(running.begin())) {
-        StepResult result = running.front().result();
-        EXPECT_TRUE(result.ok);
-        trace.losses.push_back(result.loss);
-        trace.norms.push_back(result.gradient_norm);
-      }
-    };
-    for (uint64_t s = first; s < end; ++s) {
-      // Gone when the step may still be at work.
-      TinyBatch a(kBatch, kLength, 2 * s), b(kBatch, kLength, 2 * s + 1);
-      a.give_row_keys(s, 0, kBatch);
-      b.give_row_keys(s, kBatch, kBatch);
-      session.accumulate(std::vector{a.view(), b.view()}, observer);
-      running.push_back(session.start_update(kLr, kClip, {}));
-      read(ahead);
-    }
-    read(0);
-    TinyBatch held_out(kBatch, kLength, 99);
-    trace.validation = session.evaluate(held_out.view()).loss_sum;
-    trace.state = fingerprint_of(session);
-    return trace;
+    return train_steps(session, kBatch, kLength, first, end, ahead, observer);
   }
 };
 

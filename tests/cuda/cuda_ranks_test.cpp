@@ -6,22 +6,15 @@
 
 #include "backends/cuda/cuda_backend.h"
 #include "backends/cuda/nccl_network.h"
-#include "options/run_config.h"
 #include "tests/base/error_expectation.h"
 #include "tests/comm/thread_channels.h"
 #include "tests/cuda/cuda_fixture.h"
-#include "tests/programs/tiny_model.h"
+#include "tests/programs/tiny_training.h"
 
 namespace tessera::cuda {
 namespace {
 
 constexpr int64_t kRows = 4, kLength = 16;  // rows of the global micro-batch
-
-struct Spread {
-  int world = 1;
-  std::string strategy = "full_shard";
-  int64_t shard_degree = 0, tp = 1;
-};
 
 struct Outcome {
   std::vector<double> losses, norms;
@@ -30,25 +23,13 @@ struct Outcome {
 };
 
 ProgramOptions options_of(const Spread& spread, DType compute) {
-  RunConfig config;
-  config.sharding_strategy = spread.strategy;
-  config.shard_degree = spread.shard_degree;
-  config.tensor_parallel_degree = spread.tp;
-  config.max_context_width = kLength;
-  ProgramOptions options = tiny_programs(kRows, kLength, compute);
-  if (spread.world > 1)
-    options.parallelism = make_parallelism(config, tiny_model(), spread.world, spread.world);
-  options.batch = options.validation_batch = kRows / options.parallelism.data_ranks();
-  return options;
+  return spread_programs(spread, tiny_model(), kRows, kLength, compute);
 }
 
 Outcome train(const Spread& spread, DType compute, Backend& backend, int rank) {
   const ProgramOptions options = options_of(spread, compute);
   Session session(build_programs(model_builder(tiny_model()), options), backend, rank);
-  session.allocate();
-  ThreadPool pool(1);
-  session.initialize(7, pool);
-  session.set_decay(0.1, false);
+  begin_training(session);
   const int64_t rows = options.batch, first = options.parallelism.data_rank(rank) * rows;
   Outcome outcome;
   for (uint64_t step = 0; step < 3; ++step) {

@@ -6,52 +6,19 @@
 #include <map>
 
 #include "backends/ref/ref_backend.h"
-#include "tests/programs/tiny_model.h"
+#include "tests/programs/tiny_training.h"
 #include "tests/runtime/access_order.h"
 #include "tests/runtime/delayed_backend.h"
 
 namespace tessera {
 namespace {
 
-constexpr double kLr = 0.01, kClip = 1.0;
 constexpr int64_t kBatch = 2, kLength = 16;
 
-struct Trace {
-  std::vector<double> losses, norms;
-  double validation = 0;
-  uint64_t state = 0;  // all that a checkpoint holds
-  bool operator==(const Trace&) const = default;
-};
-
-// Steps of two micro-batches; results are read when `ahead` further steps have been started.
-Trace train(Backend& backend, const ProgramOptions& options, int steps = 4, size_t ahead = 0) {
-  ThreadPool pool(1);
+Trace train(Backend& backend, const ProgramOptions& options, uint64_t steps = 4, size_t ahead = 0) {
   Session session(build_programs(model_builder(tiny_model()), options), backend);
-  session.allocate();
-  session.initialize(7, pool);
-  session.set_decay(0.1, false);
-  Trace trace;
-  std::vector<PendingStep> running;
-  auto read = [&](size_t but) {
-    for (; running.size() > but; running.erase(running.begin())) {
-      StepResult result = running.front().result();
-      EXPECT_TRUE(result.ok);
-      trace.losses.push_back(result.loss);
-      trace.norms.push_back(result.gradient_norm);
-    }
-  };
-  for (uint64_t s = 0; s < static_cast<uint64_t>(steps); ++s) {
-    // Gone when the step may still be at work.
-    TinyBatch a(kBatch, kLength, 2 * s), b(kBatch, kLength, 2 * s + 1);
-    session.accumulate(std::vector{a.view(), b.view()});
-    running.push_back(session.start_update(kLr, kClip, {}));
-    read(ahead);
-  }
-  read(0);
-  TinyBatch held_out(kBatch, kLength, 99);
-  trace.validation = session.evaluate(held_out.view()).loss_sum;
-  trace.state = fingerprint_of(session);
-  return trace;
+  begin_training(session);
+  return train_steps(session, kBatch, kLength, 0, steps, ahead);
 }
 
 TEST(ReferenceBackend, TrainsAsTheCpuDoes) {
@@ -125,19 +92,10 @@ std::vector<std::unique_ptr<HostExecutable>> all_programs() {
     ProgramOptions plain = tiny_programs(kBatch, kLength, DType::kBF16);
     add(model, plain);
     add(model, with_far_tier(plain));
-    struct Spread {
-      std::string strategy;
-      int64_t world, shard, tp;
-    };
-    for (const Spread& s : {Spread{"full_shard", 4, 0, 1}, Spread{"hybrid_shard", 4, 2, 1},
-                            Spread{"no_shard", 2, 0, 1}, Spread{"full_shard", 4, 0, 2}}) {
-      RunConfig config;
-      config.sharding_strategy = s.strategy;
-      config.shard_degree = s.shard;
-      config.tensor_parallel_degree = s.tp;
-      config.max_context_width = kLength;
+    for (const Spread& spread : {Spread{4}, Spread{4, "hybrid_shard", 2}, Spread{2, "no_shard"},
+                                 Spread{4, "full_shard", 0, 2}}) {
       ProgramOptions options = plain;
-      options.parallelism = make_parallelism(config, model, s.world, s.world);
+      options.parallelism = parallelism_of(spread, model, kLength);
       add(model, options);
       add(model, with_far_tier(options));
     }

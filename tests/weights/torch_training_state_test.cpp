@@ -33,6 +33,15 @@ void expect_whole(const TorchTrainingState& state, bool moments = true) {
   }
 }
 
+void expect_all_taken(TorchTrainingState& state) {
+  const TorchTrainingState::Optimizer optimizer = state.find_optimizer();
+  EXPECT_EQ(optimizer.name, "adamw");
+  EXPECT_EQ(optimizer.steps, 7);
+  EXPECT_TRUE(optimizer.frozen.empty());
+  EXPECT_TRUE(state.left_out().empty()) << join(state.left_out(), ", ");
+  expect_whole(state);
+}
+
 class TorchTrainingStateTest : public testing::Test {
  protected:
   TorchTrainingState open() const { return {directory_.path(), model_, parameters_of(model_)}; }
@@ -82,12 +91,7 @@ TEST_F(TorchTrainingStateTest, FindsTheModelBehindAnyPrefixAndWrapper) {
     ScratchDirectory directory;
     write_torch_state(directory.path(), model_, {c.weights, c.optimizer, c.name});
     TorchTrainingState state(directory.path(), model_, parameters_of(model_));
-    const TorchTrainingState::Optimizer optimizer = state.find_optimizer();
-    EXPECT_EQ(optimizer.name, "adamw");
-    EXPECT_EQ(optimizer.steps, 7);
-    EXPECT_TRUE(optimizer.frozen.empty());
-    EXPECT_TRUE(state.left_out().empty()) << join(state.left_out(), ", ");
-    expect_whole(state);
+    expect_all_taken(state);
   }
 }
 
@@ -267,12 +271,7 @@ TEST_F(TorchTrainingStateTest, ReadsNamesOfFoundationModelStack) {
           ScratchDirectory directory;
           write_fms_state(directory.path(), model_, fms_names(model_, has_base, attention, fuses));
           TorchTrainingState state(directory.path(), model_, parameters_of(model_));
-          const TorchTrainingState::Optimizer optimizer = state.find_optimizer();
-          EXPECT_EQ(optimizer.name, "adamw");
-          EXPECT_EQ(optimizer.steps, 7);
-          EXPECT_TRUE(optimizer.frozen.empty());
-          EXPECT_TRUE(state.left_out().empty()) << join(state.left_out(), ", ");
-          expect_whole(state);
+          expect_all_taken(state);
         }
       }
     }

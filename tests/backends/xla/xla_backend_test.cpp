@@ -10,18 +10,12 @@
 #include "tests/base/error_expectation.h"
 #include "tests/base/scratch_directory.h"
 #include "tests/comm/thread_channels.h"
-#include "tests/programs/tiny_model.h"
+#include "tests/programs/tiny_training.h"
 
 namespace tessera::xla {
 namespace {
 
 constexpr int64_t kRows = 4, kLength = 16;  // rows of the global micro-batch
-
-struct Spread {
-  int world = 1;
-  std::string strategy = "full_shard";
-  int64_t shard_degree = 0, tp = 1;
-};
 
 struct Case {
   ModelType family = ModelType::kLlamaV2;
@@ -39,15 +33,7 @@ struct Outcome {
 };
 
 ProgramOptions options_of(const Case& c, const ModelConfig& model) {
-  RunConfig config;
-  config.sharding_strategy = c.spread.strategy;
-  config.shard_degree = c.spread.shard_degree;
-  config.tensor_parallel_degree = c.spread.tp;
-  config.max_context_width = kLength;
-  ProgramOptions options = tiny_programs(kRows, kLength, c.compute);
-  if (c.spread.world > 1)
-    options.parallelism = make_parallelism(config, model, c.spread.world, c.spread.world);
-  options.batch = options.validation_batch = kRows / options.parallelism.data_ranks();
+  ProgramOptions options = spread_programs(c.spread, model, kRows, kLength, c.compute);
   options.accumulates = c.micro_batches > 1;
   options.residency = c.residency;
   return options;
@@ -57,10 +43,7 @@ Outcome train(const Case& c, Backend& backend, int rank, int steps = 5) {
   const ModelConfig model = tiny_model_of(c.family);
   const ProgramOptions options = options_of(c, model);
   Session session(build_programs(model_builder(model), options), backend, rank);
-  session.allocate();
-  ThreadPool pool(1);
-  session.initialize(7, pool);
-  session.set_decay(0.1, false);
+  begin_training(session);
   const int64_t rows = options.batch, first = options.parallelism.data_rank(rank) * rows;
   Outcome outcome;
   for (int step = 0; step < steps; ++step) {
