@@ -116,6 +116,193 @@ StreamSettings stream_settings(const RunConfig& config, const TrainingData& data
 
 std::string shown(const DataSource& source) { return cat("'", source.name, "'"); }
 
+// The steps of prepare_training_data().
+class DataPreparation {
+ public:
+  DataPreparation(const RunConfig& config, std::vector<DataSource> sources,
+                  std::unique_ptr<Tokenizer> tokenizer, int64_t vocab_size, int64_t context,
+                  ThreadPool& pool)
+      : config_(config), vocab_size_(vocab_size), context_(context), pool_(pool) {
+    data_.sources = std::move(sources);
+    data_.tokenizer = std::move(tokenizer);
+    for (const DataSource& source : data_.sources)
+      kinds_.push_back(kind_of_files(config, source.files.training));
+    streams_ = reads_streams(config, data_.sources, kinds_);
+  }
+
+  TrainingData build() {
+    choose_held_out();
+    open_tokenizer();
+    open_validation();
+    open_training();
+    cut_training();
+    cut_validation();
+    return std::move(data_);
+  }
+
+ private:
+  void choose_held_out() {
+    std::vector<DataSource>& sources = data_.sources;
+    if (!sources.empty()) prepared_validation_ = sources[0].prepared_validation;
+    for (DataSource& source : sources) {
+      std::vector<RemoteEntry>& files = source.files.validation;
+      if (!prepared_validation_.empty()) files.clear();
+      held_out_.insert(held_out_.end(), files.begin(), files.end());
+    }
+    if (streams_ && !has_validation(sources) && !sources.empty()) {
+      if (!hold_out_files(config_.validation_fraction, sources[0]))
+        TESSERA_INFO("Nothing is held out of the stream; give --validation_dataset to validate");
+      held_out_ = sources[0].files.validation;
+    } else {
+      keep_fast_validation(config_, held_out_);
+    }
+    held_out_kind_ = kind_of_files(config_, held_out_);
+  }
+
+  template <class Wanted>
+  bool any_kind(const Wanted& wanted) const {
+    return std::ranges::any_of(kinds_, wanted) || wanted(held_out_kind_);
+  }
+
+  void open_tokenizer() {
+    const bool reads_text = any_kind([](auto kind) { return kind && *kind != RecordKind::kIds; });
+    if (!data_.tokenizer && (reads_text || is_tokenizer_there(config_)))
+      data_.tokenizer = load_tokenizer(config_.tokenizer);
+    if (!data_.tokenizer) return;
+    filler_ = data_.tokenizer->end_of_text();
+    check_vocabulary(data_, vocab_size_);
+    std::optional<ChatTemplate> chat;
+    if (any_kind([](auto kind) { return kind == RecordKind::kChat; }))
+      chat = find_chat_template(config_.tokenizer, *data_.tokenizer, config_.chat_template);
+    if (chat) warn(answer_end_warning(*data_.tokenizer, *chat));
+    data_.encoder = std::make_unique<RecordEncoder>(*data_.tokenizer, std::move(chat), vocab_size_);
+    for (size_t i = 0; i < kinds_.size() && !config_.eval_only; ++i) {
+      if (!kinds_[i] || *kinds_[i] == RecordKind::kIds) continue;
+      const DataSource& source = data_.sources[i];
+      warn(
+          special_name_warning(source.files.training,
+                               reading_options(config_, *kinds_[i], vocab_size_), *data_.tokenizer),
+          cat(shown(source), " "));
+    }
+  }
+
+  void open_validation() {
+    const std::string& option =
+        config_.validation_dataset.empty() ? config_.test_dir : config_.validation_dataset;
+    validation_name_ = option.empty() && !data_.sources.empty()
+                           ? cat(shown(data_.sources[0]), " (its validation data)")
+                           : cat("'", option, "'");
+    if (!held_out_.empty()) {
+      data_.validation = open_part("validation text", validation_name_, held_out_, held_out_kind_);
+      data_.validation_files = held_out_;
+    }
+    if (!prepared_validation_.empty()) {
+      PreparedParts prepared = open_prepared(prepared_validation_);
+      const bool has_both = prepared.validation.tokens.count() > 0;
+      data_.validation = std::move(has_both ? prepared.validation : prepared.training);
+    }
+  }
+
+  void open_training() {
+    if (config_.use_synthetic_data) {
+      data_.sources.push_back({"synthetic data"});
+      data_.parts.push_back(synthetic_part(config_, vocab_size_, context_));
+    } else if (streams_) {
+      // Of data that cannot be a stream both say so.
+      auto stream = stream_settings(config_, data_, kinds_, vocab_size_, context_);
+      if (config_.eval_only) return;
+      data_.stream = std::move(stream);
+      for (const StreamSettings::Source& source : data_.stream->sources)  // a file of each is open
+        data_.lane_reading_bytes += reading_bytes(source.files, source.reading);
+    } else {
+      for (size_t i = 0; i < data_.sources.size(); ++i) open_source(i);
+    }
+  }
+
+  void open_source(size_t i) {
+    const DataSource& source = data_.sources[i];
+    if (!source.prepared.empty()) {
+      PreparedParts prepared = open_prepared(source.prepared);
+      if (i == 0) filler_ = prepared.training.prepared->manifest.end_of_text;
+      data_.parts.push_back(std::move(prepared.training));
+      if (!validates() && prepared.validation.tokens.count() > 0)
+        data_.validation = std::move(prepared.validation);
+    } else if (!source.files.training.empty()) {
+      const std::string what = data_.sources.size() > 1 ? shown(source) : "training text";
+      data_.parts.push_back(open_part(what, shown(source), source.files.training, kinds_[i]));
+    }
+  }
+
+  void cut_training() {
+    std::vector<MixPart> mix;
+    for (size_t i = 0; i < data_.parts.size(); ++i) {
+      TokenPart& part = data_.parts[i];
+      const DataSource& source = data_.sources[i];
+      if (!config_.eval_only && !has_targets(part.tokens)) {
+        const bool reads = i < kinds_.size() && kinds_[i];
+        throw UserError(
+            cat(shown(source), " holds no token that is learned.",
+                reads ? missing_answers(source.files.training, *kinds_[i], config_) : "",
+                " tessera data inspect shows what is"));
+      }
+      const Packing packing = packing_of(config_, part);
+      if (i == 0 && !validates() && config_.validation_fraction > 0 && !part.synthetic)
+        hold_out(config_.validation_fraction, packing, context_, part, data_.validation);
+      mix.push_back(
+          {samples_of(part, packing, context_, filler_, config_, shown(source), data_.warnings),
+           source.weight});
+    }
+    if (mix.size() == 1) {
+      data_.training_samples = std::move(mix[0].source);
+    } else if (!mix.empty()) {
+      data_.training_samples =
+          std::make_shared<MixedDataset>(std::move(mix), static_cast<uint64_t>(config_.seed), true);
+    }
+  }
+
+  void cut_validation() {
+    if (!validates()) return;
+    TokenPart& validation = data_.validation;
+    // What is held out of a part is cut as the part is.
+    const bool own = validation.cache || validation.file || validation.prepared;
+    const TokenPart& like = own ? validation : data_.parts[0];
+    RunConfig whole = config_;
+    whole.max_dataset_len.reset();
+    const Packing packing = packing_of(config_, like);
+    data_.validation_samples =
+        samples_of(validation, packing, context_, filler_, whole, validation_name_, data_.warnings);
+    const bool is_text = like.cache && validation.kind == RecordKind::kText;
+    if (is_text && packing == Packing::kConcatenate)
+      data_.validation_bytes = predicted_bytes(validation.tokens, *data_.tokenizer);
+  }
+
+  void warn(const std::string& warning, const std::string& of = "") {
+    if (!warning.empty()) data_.warnings.push_back(of + warning);
+  }
+  bool validates() const { return data_.validation.tokens.count() > 0; }
+  TokenPart open_part(const std::string& what, const std::string& name,
+                      const std::vector<RemoteEntry>& files, std::optional<RecordKind> kind) const {
+    return kind ? open_token_part(what, name, files, *kind, config_, data_, vocab_size_, pool_)
+                : open_token_file(what, files, config_, vocab_size_);
+  }
+  PreparedParts open_prepared(const std::string& directory) const {
+    return open_prepared_parts(directory, data_.tokenizer.get(), vocab_size_);
+  }
+
+  const RunConfig& config_;
+  const int64_t vocab_size_, context_;
+  ThreadPool& pool_;
+  TrainingData data_;
+  std::vector<std::optional<RecordKind>> kinds_;  // of each source
+  bool streams_ = false;
+  std::string prepared_validation_;    // a directory of what is held out by name, or
+  std::vector<RemoteEntry> held_out_;  // its files
+  std::optional<RecordKind> held_out_kind_;
+  std::string validation_name_;
+  // Without a tokenizer any id fills up the last window: nothing is predicted there.
+  int32_t filler_ = 0;
+};
+
 }  // namespace
 
 int64_t TrainingData::training_tokens() const {
@@ -147,146 +334,9 @@ uint64_t TrainingData::training_hash() const {
 TrainingData prepare_training_data(const RunConfig& config, std::vector<DataSource> sources,
                                    std::unique_ptr<Tokenizer> tokenizer, int64_t vocab_size,
                                    int64_t context, ThreadPool& pool) {
-  TrainingData data;
-  data.sources = std::move(sources);
-  data.tokenizer = std::move(tokenizer);
-
-  // Of each source, and of what is held out.
-  std::vector<std::optional<RecordKind>> kinds;
-  for (const DataSource& source : data.sources)
-    kinds.push_back(kind_of_files(config, source.files.training));
-  std::vector<RemoteEntry> held_out;
-  const std::string prepared_validation =
-      data.sources.empty() ? "" : data.sources[0].prepared_validation;
-  for (DataSource& source : data.sources) {
-    if (!prepared_validation.empty()) source.files.validation.clear();
-    held_out.insert(held_out.end(), source.files.validation.begin(), source.files.validation.end());
-  }
-  const bool streams = reads_streams(config, data.sources, kinds);
-  if (streams && !has_validation(data.sources) && !data.sources.empty()) {
-    if (!hold_out_files(config.validation_fraction, data.sources[0]))
-      TESSERA_INFO("Nothing is held out of the stream; give --validation_dataset to validate");
-    held_out = data.sources[0].files.validation;
-  } else {
-    keep_fast_validation(config, held_out);
-  }
-  const std::optional<RecordKind> held_out_kind = kind_of_files(config, held_out);
-
-  auto any_kind = [&](auto wanted) {
-    return std::ranges::any_of(kinds, wanted) || wanted(held_out_kind);
-  };
-  const bool reads_text = any_kind([](auto kind) { return kind && *kind != RecordKind::kIds; });
-  if (!data.tokenizer && (reads_text || is_tokenizer_there(config)))
-    data.tokenizer = load_tokenizer(config.tokenizer);
-  if (data.tokenizer) {
-    check_vocabulary(data, vocab_size);
-    std::optional<ChatTemplate> chat;
-    if (any_kind([](auto kind) { return kind == RecordKind::kChat; }))
-      chat = find_chat_template(config.tokenizer, *data.tokenizer, config.chat_template);
-    if (chat) {
-      if (std::string warning = answer_end_warning(*data.tokenizer, *chat); !warning.empty())
-        data.warnings.push_back(warning);
-    }
-    data.encoder = std::make_unique<RecordEncoder>(*data.tokenizer, std::move(chat), vocab_size);
-  }
-  for (size_t i = 0; i < kinds.size() && !config.eval_only; ++i) {
-    if (!data.tokenizer || !kinds[i] || *kinds[i] == RecordKind::kIds) continue;
-    const std::string warning =
-        special_name_warning(data.sources[i].files.training,
-                             reading_options(config, *kinds[i], vocab_size), *data.tokenizer);
-    if (!warning.empty()) data.warnings.push_back(cat(shown(data.sources[i]), " ", warning));
-  }
-  // Without a tokenizer any id fills up the last window: nothing is predicted there.
-  int32_t filler = data.tokenizer ? data.tokenizer->end_of_text() : 0;
-  auto open_part = [&](const std::string& what, const std::string& name,
-                       const std::vector<RemoteEntry>& files, std::optional<RecordKind> kind) {
-    return kind ? open_token_part(what, name, files, *kind, config, data, vocab_size, pool)
-                : open_token_file(what, files, config, vocab_size);
-  };
-
-  const std::string& option =
-      config.validation_dataset.empty() ? config.test_dir : config.validation_dataset;
-  const std::string validation_name = option.empty() && !data.sources.empty()
-                                          ? cat(shown(data.sources[0]), " (its validation data)")
-                                          : cat("'", option, "'");
-  if (!held_out.empty()) {
-    data.validation = open_part("validation text", validation_name, held_out, held_out_kind);
-    data.validation_files = held_out;
-  }
-  if (!prepared_validation.empty()) {
-    PreparedParts prepared =
-        open_prepared_parts(prepared_validation, data.tokenizer.get(), vocab_size);
-    const bool has_both = prepared.validation.tokens.count() > 0;
-    data.validation = std::move(has_both ? prepared.validation : prepared.training);
-  }
-  if (config.use_synthetic_data) {
-    data.sources.push_back({"synthetic data"});
-    data.parts.push_back(synthetic_part(config, vocab_size, context));
-  } else if (streams) {
-    // Of data that cannot be a stream both say so.
-    auto stream = stream_settings(config, data, kinds, vocab_size, context);
-    if (!config.eval_only) {
-      data.stream = std::move(stream);
-      for (const StreamSettings::Source& source : data.stream->sources)  // a file of each is open
-        data.lane_reading_bytes += reading_bytes(source.files, source.reading);
-    }
-  } else {
-    for (size_t i = 0; i < data.sources.size(); ++i) {
-      const DataSource& source = data.sources[i];
-      if (!source.prepared.empty()) {
-        PreparedParts prepared =
-            open_prepared_parts(source.prepared, data.tokenizer.get(), vocab_size);
-        if (i == 0) filler = prepared.training.prepared->manifest.end_of_text;
-        data.parts.push_back(std::move(prepared.training));
-        if (data.validation.tokens.count() == 0 && prepared.validation.tokens.count() > 0)
-          data.validation = std::move(prepared.validation);
-        continue;
-      }
-      if (source.files.training.empty()) continue;
-      const std::string what = data.sources.size() > 1 ? shown(source) : "training text";
-      data.parts.push_back(open_part(what, shown(source), source.files.training, kinds[i]));
-    }
-  }
-
-  std::vector<MixPart> mix;
-  for (size_t i = 0; i < data.parts.size(); ++i) {
-    TokenPart& part = data.parts[i];
-    if (!config.eval_only && !has_targets(part.tokens)) {
-      const bool reads = i < kinds.size() && kinds[i];
-      throw UserError(
-          cat(shown(data.sources[i]), " holds no token that is learned.",
-              reads ? missing_answers(data.sources[i].files.training, *kinds[i], config) : "",
-              " tessera data inspect shows what is"));
-    }
-    const Packing packing = packing_of(config, part);
-    if (i == 0 && data.validation.tokens.count() == 0 && config.validation_fraction > 0 &&
-        !part.synthetic)
-      hold_out(config.validation_fraction, packing, context, part, data.validation);
-    mix.push_back(
-        {samples_of(part, packing, context, filler, config, shown(data.sources[i]), data.warnings),
-         data.sources[i].weight});
-  }
-  if (mix.size() == 1) {
-    data.training_samples = std::move(mix[0].source);
-  } else if (!mix.empty()) {
-    data.training_samples =
-        std::make_shared<MixedDataset>(std::move(mix), static_cast<uint64_t>(config.seed), true);
-  }
-  TokenPart& validation = data.validation;
-  if (validation.tokens.count() > 0) {
-    // What is held out of a part is cut as the part is.
-    const bool own = validation.cache || validation.file || validation.prepared;
-    const TokenPart& like = own ? validation : data.parts[0];
-    RunConfig whole = config;
-    whole.max_dataset_len.reset();
-    const Packing packing = packing_of(config, like);
-    data.validation_samples =
-        samples_of(validation, packing, context, filler, whole, validation_name, data.warnings);
-    const bool is_text = like.cache && validation.kind == RecordKind::kText;
-    if (is_text && packing == Packing::kConcatenate)
-      data.validation_bytes = predicted_bytes(validation.tokens, *data.tokenizer);
-  }
-  return data;
+  return DataPreparation(config, std::move(sources), std::move(tokenizer), vocab_size, context,
+                         pool)
+      .build();
 }
 
 }  // namespace tessera

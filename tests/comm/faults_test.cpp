@@ -282,7 +282,5 @@ TEST(StoppedJob, GoesOnHoweverLongItWasStopped) {
   EXPECT_EQ(wait_for_end(child, "the job"), 0);
 }
 
-}
-
 }  // namespace
 }  // namespace tessera
