@@ -74,7 +74,7 @@ void TrainingRun::in_phase(const char* phase) {
 }
 
 void TrainingRun::watch_stragglers(const StepReport& report) {
-  if (stragglers_) tell_stragglers(stragglers_->add(report, reading_seconds_));
+  if (stragglers_) tell_stragglers(stragglers_->add(report, reader_->seconds()));
 }
 
 void TrainingRun::tell_stragglers(const std::optional<StragglerReport>& slowest) {

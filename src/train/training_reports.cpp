@@ -265,7 +265,7 @@ void TrainingRun::finish_step(RunningStep& step) {
   // By the steps of this process: a rewind takes record_.step back.
   report.seconds_left = report.elapsed_seconds / static_cast<double>(++steps_done_) *
                         static_cast<double>(total_steps_ - report.batch - 1);
-  watch_starvation(report);
+  reader_->watch_starvation(report.batch - first_step_, report.data_seconds, report.step_seconds);
   watch_stragglers(report);
   if (watchdog_) watchdog_->step_done();
   for (const auto& sink : sinks_) sink->step(report);

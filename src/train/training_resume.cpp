@@ -1,10 +1,12 @@
 // A training run goes on from a checkpoint: its state, and what both must have in common:
 // tokenizer, text, options.
+#include <algorithm>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "checkpoint/places.h"
 #include "hub/tokenizer_files.h"
 #include "options/lora_options.h"
 #include "options/option_record.h"
@@ -161,6 +163,24 @@ void TrainingRun::warn_of_changes(const RunRecord& saved) const {
                      "): training goes on at the same window number, so windows may be seen again "
                      "or not at all"));
   }
+}
+
+void TrainingRun::load_stream_state(const fs::path& checkpoint, const RunRecord& saved) {
+  if (!data_.stream || config_.eval_only) return;
+  const fs::path file = checkpoint / kDataFolder / kStreamName;
+  const bool known = std::ranges::any_of(data_.known_stream_hashes(), [&](uint64_t hash) {
+    return saved.training_text == TextRecord{data_.training_tokens(), hash};
+  });
+  if (known && is_stored(file)) {
+    stream_state_ = stream_state_from_bytes(read_content(file), data_.stream->sources.size(),
+                                            cat("'", file.string(), "'"));
+    return;
+  }
+  if (rank() > 0) return;
+  const std::string changed = changed_text(saved, record_);
+  TESSERA_WARN(cat("checkpoint '", checkpoint.string(),
+                   "' does not say where it was in this stream",
+                   changed.empty() ? "" : cat(" (", changed, ")"), ": the data begins anew"));
 }
 
 }  // namespace tessera

@@ -1,5 +1,6 @@
 #include "train/training_run.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/clock.h"
@@ -184,10 +185,10 @@ void TrainingRun::train() {
     validate_after_step();
   if (goes_on_in_place() && record_.step < total_steps_ && !stopping_) save(due_by_steps());
   while (record_.step < total_steps_ && !stopping_) {
-    const int64_t epoch_before = epoch();
+    const int64_t epoch_before = reader_->epoch();
     if (!start_step()) break;
     const bool last = record_.step == total_steps_;
-    const bool validates = !last && validation_due(epoch() > epoch_before);
+    const bool validates = !last && validation_due(reader_->epoch() > epoch_before);
     const uint32_t by_steps = last ? 0 : due_by_steps();
     // A device that runs ahead of the host gets its next step before this one's results are read.
     const bool ahead = device_.backend->runs_ahead() && !last && !validates && by_steps == 0 &&
@@ -225,6 +226,48 @@ void TrainingRun::train() {
   finish();
 }
 
+void TrainingRun::open_reader() {
+  const Parallelism& parallelism = session_->programs().parallelism;
+  first_step_ = record_.step;
+  reader_.emplace(config_, parallelism, data_, device_.control, record_.position,
+                  std::move(stream_state_));
+  total_steps_ = last_step();
+  if (rank() == 0 && !reader_->is_stream()) {
+    const int64_t end = config_.epochs * data_.training_samples->samples();
+    if (record_.position > end)
+      TESSERA_WARN(cat("The run goes on at window ", record_.position, ", but its data end at ",
+                       end, " (--epochs ", config_.epochs,
+                       "): there is nothing left to train on. Is it the same --dataset?"));
+  }
+  TESSERA_INFO(
+      cat("Training on ", reader_->to_text(), " ", total_steps_ - first_step_, " steps of ",
+          config_.train_batch_size * parallelism.data_ranks() * config_.gradient_accumulation_steps,
+          " windows"));
+}
+
+int64_t TrainingRun::last_step() const {
+  if (reader_->is_stream()) return std::max(record_.step, config_.max_steps);
+  const int64_t samples = config_.train_batch_size * session_->programs().parallelism.data_ranks() *
+                          config_.gradient_accumulation_steps;
+  const int64_t end = config_.epochs * data_.training_samples->samples();
+  const int64_t left = (std::max<int64_t>(0, end - record_.position) + samples - 1) / samples;
+  return std::max(record_.step, std::min(config_.max_steps, record_.step + left));
+}
+
+bool TrainingRun::try_reading(const std::function<void()>& read) {
+  return tessera::try_reading(read, reading_error_);
+}
+
+void TrainingRun::require_all_read() const {
+  if (!stopping_) return;
+  std::vector<std::string> all{reading_error_};
+  if (device_.control) all = device_.control->exchange("errors of the data", reading_error_);
+  const auto failed = std::ranges::find_if(all, [](const auto& error) { return !error.empty(); });
+  if (failed == all.end()) return;
+  if (std::ranges::count(all, *failed) == std::ssize(all)) throw UserError(*failed);
+  throw UserError(cat("rank ", failed - all.begin(), ": ", *failed));
+}
+
 void TrainingRun::finish() {
   require_all_read();
   if (saves() && !saved() && !(stopping_ && record_.step == first_step_)) {
@@ -251,6 +294,19 @@ std::vector<int64_t> TrainingRun::row_keys_of(const Batch& batch) const {
   return keys;
 }
 
+bool TrainingRun::fetch(std::vector<Batch>& batches) {
+  using Fetched = TrainingReader::Fetched;
+  const Fetched fetched = reader_->fetch(batches, record_.step == 0);
+  if (fetched == Fetched::kStopped) {
+    stopping_ = true;
+    reading_error_ = reader_->error();
+  } else if (fetched == Fetched::kEnded) {
+    total_steps_ = record_.step;
+    tell_total_steps();
+  }
+  return fetched == Fetched::kBatches;
+}
+
 bool TrainingRun::start_step() {
   prepare_answer();
   in_phase("waiting for data");
@@ -260,18 +316,18 @@ bool TrainingRun::start_step() {
   StepReport& report = step.report;
   double start = monotonic_seconds();
   // Epochs count from 1 here; a step belongs to the epoch of its first window.
-  report.epoch = epoch() + 1;
+  report.epoch = reader_->epoch() + 1;
   report.learning_rate = schedule_.rate(record_.step, report.epoch);
   if (!fetch(step.batches)) return false;
-  if (config_.data_hash) report.data_hash = hash_on_all_ranks(step.batches);
+  if (config_.data_hash) report.data_hash = reader_->hash_on_all_ranks(step.batches);
   for (const Batch& batch : step.batches) step.row_keys.push_back(row_keys_of(batch));
-  report.samples = fetched_samples_;
+  report.samples = reader_->samples();
   for (size_t m = 0; m < step.batches.size(); ++m)
     step.micro_batches.push_back(view(step.batches[m], step.row_keys[m]));
   step.start_seconds = monotonic_seconds();
   report.data_seconds = step.start_seconds - start;
   profile_.has_data();
-  if (stream_) report.batches_ready = stream_->queue_depth();
+  report.batches_ready = reader_->batches_ready();
   const NodeObserver watch = step_observer();
   const NodeObserver* observer = watch ? &watch : nullptr;
   limit_loss();
@@ -292,7 +348,7 @@ bool TrainingRun::start_step() {
   report.batch = record_.step;
   ++record_.step;
   record_.position = reader_->position();
-  record_.epoch = epoch() + 1;
+  record_.epoch = reader_->epoch() + 1;
   report.next_learning_rate = schedule_.rate(record_.step, record_.epoch);
   const auto micro_batches = static_cast<double>(step.micro_batches.size());
   report.flops = flops_per_micro_batch_ * micro_batches;

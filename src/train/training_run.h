@@ -8,8 +8,6 @@
 #include <string>
 
 #include "checkpoint/directory_lock.h"
-#include "data/batch_reader.h"
-#include "data/stream_reader.h"
 #include "flight/flight_recorder.h"
 #include "hub/pretrained_weights.h"
 #include "observe/dashboard.h"
@@ -34,6 +32,7 @@
 #include "train/straggler_watch.h"
 #include "train/training_data.h"
 #include "train/training_profile.h"
+#include "train/training_reader.h"
 #include "train/watchdog.h"
 #include "weights/adapter_weights.h"
 
@@ -185,34 +184,13 @@ class TrainingRun {
   NodeObserver step_observer();
   void train();
   void open_reader();
-  StreamState whole_stream_state() const;
   void load_stream_state(const std::filesystem::path& checkpoint, const RunRecord& saved);
-  // The batches of the next step; false where the data has ended, or where a rank is asked to end
-  // before it has them or cannot read them: then the run is stopping.
-  bool fetch(std::vector<Batch>& batches);
-  // The same of data whose length is known, and of a stream.
-  bool fetch_samples(std::vector<Batch>& batches);
-  bool fetch_windows(std::vector<Batch>& batches);
-  struct BatchesRead {
-    size_t count = 0;
-    int64_t samples = 0;
-    bool stops = false;  // try_reading() was cut short
-  };
-  BatchesRead read(std::vector<Batch>& batches);
-  // Of all ranks' lanes: the epoch, the sum of the `samples` that each has read, and whether one of
-  // them `stops`; false where all lanes have ended.
-  bool agree_on_stream(int64_t samples, bool stops = false);
-  // False where it is cut short by a request to end or, which goes to reading_error_, an error of
-  // the data.
+  // tessera::try_reading() with reading_error_.
   bool try_reading(const std::function<void()>& read);
   // UserError where that was why the run stops, on any rank.
   void require_all_read() const;
-  // Of all ranks (batch_reader.h).
-  uint64_t hash_on_all_ranks(const std::vector<Batch>& batches) const;
-  void watch_starvation(const StepReport& report);
-  int64_t epoch() const;
-  // Of the ranks that read the same data.
-  bool is_first_reader() const;
+  // The batches of the next step. False where the data has ended, or where the run is stopping.
+  bool fetch(std::vector<Batch>& batches);
   bool start_step();  // false as fetch() is
   // Reads the results of the oldest steps that were started, all but so many.
   void finish_steps(size_t but);
@@ -312,14 +290,9 @@ class TrainingRun {
   std::optional<RunReport> report_;  // where it is asked for
   std::unique_ptr<HashRecorder> hashes_;
   TrainingProfile profile_;
-  std::unique_ptr<BatchSource> reader_;              // of the training data
-  StreamReader* stream_ = nullptr;                   // the same, where it is a stream
-  StreamState stream_state_;                         // that it begins with
-  int64_t stream_epoch_ = 0, stream_passes_ = 0;     // the least of ranks that have some left
-  std::string reading_error_;                        // of this rank, which has ended the run
-  int64_t fetched_samples_ = 0;                      // of all ranks, for the step
-  double waited_seconds_ = 0, stepped_seconds_ = 0;  // of the steps so far
-  bool starvation_told_ = false;
+  std::optional<TrainingReader> reader_;
+  StreamState stream_state_;   // that it begins with
+  std::string reading_error_;  // of this rank, which has ended the run
   std::deque<RunningStep> running_;
   std::optional<StepReport> untold_;  // of the last step where it was not --logging_freq's turn
   int64_t total_steps_ = 0;
@@ -349,7 +322,6 @@ class TrainingRun {
   double loss_limit_ = 0;              // of the step that was started last
   std::string spike_text_;             // of a spike that is to be undone
   std::optional<StragglerWatch> stragglers_;
-  double reading_seconds_ = 0;  // of the step that was started last, other ranks left out
   std::atomic<int64_t> watched_step_ = 0;
   std::atomic<const char*> step_phase_ = "starting";
   bool stopping_ = false;  // all ranks agreed to end after this step

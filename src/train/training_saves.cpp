@@ -125,10 +125,9 @@ void TrainingRun::save(uint32_t tiers, std::function<void()> on_failure) {
                             to_json(record_),
                             origin_,
                             attached_};
-  if (stream_) {
-    const StreamState state = whole_stream_state();
-    content.attached.push_back({std::string(kStreamName), to_bytes(state), kDataFolder});
-  }
+  if (reader_->is_stream())
+    content.attached.push_back(
+        {std::string(kStreamName), to_bytes(reader_->whole_state()), kDataFolder});
   // While updates are being skipped nothing is removed: the last good checkpoint may be the next to
   // go.
   const bool good = record_.skipped_in_a_row == 0;

@@ -85,8 +85,9 @@ bool TrainingRun::validate(int64_t limit_batches) {
     TESSERA_WARN_ONCE(cat("There is no validation loss: of the validation data ", kNothingLearned));
   }
   int64_t samples = data_.training_samples ? data_.training_samples->samples() : 0;
-  int64_t epoch_number =
-      samples > 0 ? 1 + std::max<int64_t>(0, record_.position - 1) / samples : stream_epoch_ + 1;
+  int64_t epoch_number = samples > 0 ? 1 + std::max<int64_t>(0, record_.position - 1) / samples
+                         : reader_   ? 1 + reader_->epoch()
+                                     : 1;
   const ValidationReport report{batch_number, epoch_number, record_.tokens_seen,
                                 last_validation_loss_, perplexity};
   for (const auto& sink : sinks_) sink->validation(report);
