@@ -47,7 +47,8 @@ struct UnknownOptionHint {
 };
 
 // Takes the option off the words, with its value: --name value, --name=value, -n value. UsageError
-// where it is not in the list, or has no value.
+// where it is not in the list, or has no value: a word that is itself an option of the list is
+// none.
 GivenOption take_option(const std::vector<OptionText>& list, std::span<const std::string>& words,
                         const UnknownOptionHint& hint = {});
 

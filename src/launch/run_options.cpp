@@ -44,7 +44,7 @@ void take_variables(RunOptions& options, const std::set<std::string_view>& given
   }
 }
 
-RunOptions read(std::span<const std::string> words, const RunEnvironment& environment) {
+RunOptions read_words(std::span<const std::string> words, const RunEnvironment& environment) {
   RunOptions options;
   std::set<std::string_view> given;
   while (!words.empty() && is_option(words[0])) {
@@ -178,7 +178,7 @@ std::string RunOptions::nodes_text() const {
 
 RunOptions parse_run_options(std::span<const std::string> arguments,
                              const RunEnvironment& environment) {
-  RunOptions options = read(arguments, environment);
+  RunOptions options = read_words(arguments, environment);
   if (options.help) return options;
   check(options);
   if (options.nnodes == 1) {
