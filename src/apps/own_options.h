@@ -25,7 +25,7 @@ bool parse_own_options(std::span<const CommandOption<Told>> table,
                        Told& told, const OwnWords& own = {}) {
   std::set<std::string_view> given;
   while (!arguments.empty() && !is_help(arguments[0])) {
-    if (own.words && !is_option(arguments[0])) {
+    if (own.words && (arguments[0] == "-" || !arguments[0].starts_with("-"))) {
       own.words->push_back(arguments[0]);
       arguments = arguments.subspan(1);
       continue;
