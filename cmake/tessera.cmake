@@ -73,7 +73,6 @@ function(tessera_library folder)
   foreach(dependency IN LISTS ARG_DEPENDS)
     list(APPEND dependencies tessera_${dependency})
   endforeach()
-  set(parts tessera_${folder})
   if(ARG_INNER_LOOPS AND ARG_SOURCES AND NOT TESSERA_SANITIZE)
     # Sources that are optimised otherwise cannot be part of the same unit.
     list(REMOVE_ITEM ARG_SEPARATE ${ARG_INNER_LOOPS})
