@@ -10,6 +10,7 @@
 #include "checkpoint/checkpoint.h"
 #include "generate/trained_model.h"
 #include "models/build_model.h"
+#include "options/option_record.h"
 #include "remote/url.h"
 #include "weights/adapter_weights.h"
 #include "weights/gguf_export.h"
@@ -88,6 +89,14 @@ std::optional<std::string> tokenizer_to_write(const ParsedOptions& parsed,
   return std::nullopt;
 }
 
+// As a run records it.
+std::string recorded_name(const std::string& model) {
+  RunConfig config;
+  config.hf_pretrained_model_name_or_dir = model;
+  return without_secrets(with_model_names(with_absolute_paths(config)))
+      .hf_pretrained_model_name_or_dir;
+}
+
 // Adapters alone are written without what these say.
 void check_adapter_options(const ParsedOptions& parsed, const ModelConfig& model) {
   if (model.lora.rank == 0 || parsed.config.merge_adapter) return;
@@ -157,7 +166,8 @@ int export_command(std::span<const std::string> arguments) {
     options.tokenizer = trained.tokenizer;
     options.chat_template = chat;
     options.merge_adapter = config.merge_adapter;
-    options.base_model = record && config.lora_adapter.empty() ? base_model_of(*record) : name;
+    options.base_model =
+        record && config.lora_adapter.empty() ? base_model_of(*record) : recorded_name(name);
     export_trained(to, trained.model, InterruptibleParameters(*trained.weights), options);
   } catch (const Interrupted&) {
     throw UserError(cat("interrupted; nothing was written to '", to, "'"));

@@ -7,7 +7,8 @@ namespace {
 
 // Without dashes in front.
 std::string name_in(std::string_view spelling) {
-  std::string name(spelling.substr(spelling.starts_with("--") ? 2 : 1));
+  spelling.remove_prefix(spelling.starts_with("--") ? 2 : spelling.starts_with("-") ? 1 : 0);
+  std::string name(spelling);
   std::ranges::replace(name, '-', '_');
   return name;
 }
@@ -17,6 +18,14 @@ auto find_in(const std::vector<OptionText>& list, std::string_view word) {
   return std::ranges::find_if(list, [&](const OptionText& option) {
     return is_option(word) && (name == option.name || (!name.empty() && name == option.alias));
   });
+}
+
+// What stands behind an option in place of its value. Options of another program may be called as
+// some of the list.
+bool is_no_value(const std::vector<OptionText>& list, const OptionText& option,
+                 std::string_view word) {
+  return option.value != kOtherProgramsOption &&
+         (is_help(word) || find_in(list, word) != list.end());
 }
 
 }  // namespace
@@ -39,14 +48,16 @@ GivenOption take_option(const std::vector<OptionText>& list, std::span<const std
     std::vector<std::string> names;
     for (const OptionText& known : list) names.emplace_back(known.name);
     const std::string close = nearest(name, names);
-    throw UsageError(cat("unknown option ", given.spelling, hint.of,
-                         close.empty() ? "." : cat("; did you mean --", close, "?"), hint.end));
+    throw UsageError(
+        cat("unknown option ", given.spelling, hint.of,
+            close.empty() ? (hint.end.empty() ? "" : ".") : cat("; did you mean --", close, "?"),
+            hint.end));
   }
   words = words.subspan(1);
   if (equals != std::string::npos) {
     given.value = word.substr(equals + 1);
   } else if (!option->value.empty()) {
-    if (words.empty() || find_in(list, words[0]) != list.end())
+    if (words.empty() || is_no_value(list, *option, words[0]))
       throw UsageError(cat(given.spelling, " needs a value (", option->value, ")"));
     given.value = words[0];
     words = words.subspan(1);

@@ -13,11 +13,14 @@
 
 namespace tessera {
 
+// OptionText::value of one that is handed on to another program.
+constexpr std::string_view kOtherProgramsOption = "OPTION";
+
 // What help says of an option.
 struct OptionText {
   std::string_view name;   // with underscores; hyphens mean the same
   std::string_view alias;  // another name, or a letter behind one dash; or empty
-  std::string_view value;  // what help calls it; empty: a flag
+  std::string_view value;  // what help calls it; empty: a flag; of kOtherProgramsOption any word
   std::string_view help;
 };
 
@@ -47,8 +50,8 @@ struct UnknownOptionHint {
 };
 
 // Takes the option off the words, with its value: --name value, --name=value, -n value. UsageError
-// where it is not in the list, or has no value: a word that is itself an option of the list is
-// none.
+// where it is not in the list, or has no value: a word that is itself an option of the list, or
+// --help, is none.
 GivenOption take_option(const std::vector<OptionText>& list, std::span<const std::string>& words,
                         const UnknownOptionHint& hint = {});
 

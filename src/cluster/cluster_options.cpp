@@ -140,7 +140,7 @@ constexpr CommandOption<Options> kOfSlurm[] = {
      [](Options& o, Text v, Text s) {
        o.auto_resume = one_of({"auto", "on", "off"}, v, s);
      }},
-    {"sbatch", "", "OPTION", "a further line of the script, --sbatch=--constraint=a100",
+    {"sbatch", "", kOtherProgramsOption, "a further line of the script, --sbatch=--constraint=a100",
      [](Options& o, Text v, Text s) {
        if (!v.starts_with("-")) throw UsageError(cat(s, " takes an option of sbatch: '", v, "'"));
        o.sbatch.push_back(line(v, s));

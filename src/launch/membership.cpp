@@ -305,12 +305,14 @@ void Membership::require_reach(const MembershipState& state) {
 
 // Survivors of the last round have theirs before others.
 void Membership::take_place(const View& view) {
-  if (view.present.contains(unreached_))
-    throw MembershipUnavailableError("this node does not reach one of the others");
   MembershipState next = *view.state;
   std::erase_if(next.expected, [&](const std::string& id) {
     return id == self_.id || !view.present.contains(id) || contains(next.members, id);
   });
+  // Where they are too few without it, it tries once more.
+  if (view.present.contains(unreached_) &&
+      size_of(next.members) + static_cast<int>(next.expected.size()) >= settings_.min_nodes)
+    throw MembershipUnavailableError("this node does not reach one of the others");
   const bool survivor = std::find(view.state->expected.begin(), view.state->expected.end(),
                                   self_.id) != view.state->expected.end();
   const int kept = survivor ? 0 : static_cast<int>(next.expected.size());

@@ -48,8 +48,9 @@ RunOptions read_words(std::span<const std::string> words, const RunEnvironment& 
   RunOptions options;
   std::set<std::string_view> given;
   while (!words.empty() && is_option(words[0])) {
-    if (words[0] == "-m" || words[0].starts_with("--module")) {
-      throw UsageError(cat(words[0],
+    const std::string spelling = words[0].substr(0, words[0].find('='));
+    if (spelling == "-m" || spelling == "--module") {
+      throw UsageError(cat(spelling,
                            ": tessera runs no Python modules; write `tessera run ... "
                            "train --model_type ...`, or `-- python3 -m MODULE`"));
     }

@@ -20,7 +20,7 @@ struct StepReport {
   double step_seconds = 0;  // from the first forward pass to the loss, waiting for data excluded
   double data_seconds = 0;
   std::optional<double>
-      exchange_seconds;        // of step_seconds: waiting for other ranks; where any are
+      exchange_seconds;        // of step_seconds: waiting for other ranks; where that is known
   double elapsed_seconds = 0;  // since training began in this process: waits, saves, all of it
   std::optional<int64_t> batches_ready;  // that a stream had read ahead
   std::optional<uint64_t> data_hash;     // of what the step learns from, on all ranks; where asked

@@ -97,8 +97,8 @@ void warn_of_replaced_files(const fs::path& directory, const fs::path& made) {
   if (replaced.empty()) return;
   std::ranges::sort(replaced);
   TESSERA_WARN(cat("'", directory.string(),
-                   "' is written anew, and of the tokenizer's files there ", join(replaced, ", "),
-                   " with other content"));
+                   "' is written anew; of the tokenizer's files there are replaced or removed: ",
+                   join(replaced, ", ")));
 }
 
 // At no moment there is no directory, where the file system can exchange two.

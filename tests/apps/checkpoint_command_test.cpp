@@ -174,7 +174,6 @@ TEST_F(CheckpointCommand, ShowsWhatIsInACheckpoint) {
   expect_contains(damaged.message(), "has hash");
 }
 
-// Earlier versions recorded addresses whole.
 TEST_F(CheckpointCommand, ShowsOfAScheduleWhatItHas) {
   auto schedule = [&](const char* style) {
     run(train({"--max_steps", "1", "--checkpoint_dir", style, "--lr_decay_style", style}));
@@ -186,6 +185,7 @@ TEST_F(CheckpointCommand, ShowsOfAScheduleWhatItHas) {
   EXPECT_EQ(schedule("fms"), "schedule      fms, peak 0.01, warm-up of 1 of 20 steps");
 }
 
+// Earlier versions recorded addresses whole.
 TEST_F(CheckpointCommand, ShowsNoSecretsOfARecord) {
   save_three();
   const std::string old = "ckpt/llama_v2-4steps";

@@ -43,15 +43,19 @@ TEST_F(ExportModel, WithAnAdapter) {
   ok({"export", "model", "merged", "--lora_adapter", "adapter", "--merge_adapter", "1"});
   EXPECT_TRUE(read_file(path("merged/model.safetensors")) ==
               read_file(path("of_run/model.safetensors")));
+  ok({"export", "model", "again", "--lora_adapter", "adapter"});
+  EXPECT_TRUE(read_file(path("again/adapter_config.json")) ==
+              read_file(path("adapter/adapter_config.json")));
 }
 
 TEST_F(ExportModel, SaysWhichFilesOfATokenizerItReplaces) {
   make_model();
   expect_lacks(ok({"export", "ckpt", "model"}).err, "written anew");
   write("model/tokenizer_config.json", "{}");
-  expect_contains(ok({"export", "ckpt", "model"}).err,
-                  "'model' is written anew, and of the tokenizer's files there "
-                  "'tokenizer_config.json' with other content");
+  expect_contains(
+      ok({"export", "ckpt", "model"}).err,
+      "'model' is written anew; of the tokenizer's files there are replaced or removed: "
+      "'tokenizer_config.json'");
 }
 
 }  // namespace

@@ -56,9 +56,10 @@ TEST_P(ControlFaultsOfProcesses, KilledRankEndsTheCallsOfAllThreads) {
 
 // It takes no bytes either: what the others have for it stays with them.
 TEST_P(ControlFaultsOfProcesses, StoppedRankIsSeenAtTheDeadline) {
-  auto results = run_ranks(job(3, milliseconds(2000)), [](Channels& channels) {
+  MeetingPoint start(3);
+  auto results = run_ranks(job(3, milliseconds(2000)), [&](Channels& channels) {
     Control& control = *channels.control;
-    control.barrier("start");
+    start.arrive_and_wait();
     if (control.rank() == 1) ::raise(SIGSTOP);
     control.exchange("manifest", std::string(20'000'000, 'x'));
   });
@@ -69,10 +70,10 @@ TEST_P(ControlFaultsOfProcesses, StoppedRankIsSeenAtTheDeadline) {
 }
 
 TEST_P(ControlFaults, RankThatDoesSomethingElseIsNamedAtTheDeadline) {
-  const MeetingPoint given_up(1);
+  const MeetingPoint start(2), given_up(1);
   auto results = run_ranks(job(2, milliseconds(3000)), [&](Channels& channels) {
     Control& control = *channels.control;
-    control.barrier("start");
+    start.arrive_and_wait();
     if (control.rank() == 1) given_up.wait();
     const ArrivesAtEnd tell(given_up);
     control.any("stop", false);
@@ -84,12 +85,12 @@ TEST_P(ControlFaults, RankThatDoesSomethingElseIsNamedAtTheDeadline) {
 
 // Ranks 0 and 2 wait for rank 1, which waits for rank 3 in another call.
 TEST_P(ControlFaults, TheRankAtTheEndOfAChainOfWaitsIsNamed) {
-  const MeetingPoint given_up(3);
+  const MeetingPoint start(4), given_up(3);
   auto results = run_ranks(job(4, milliseconds(3000)), [&](Channels& channels) {
     Communicator& communicator = *channels.communicator;
     int r = communicator.rank();
     const CommGroup& pair = communicator.make_group({r % 2, r % 2 + 2}, "pair");
-    channels.control->barrier("start");
+    start.arrive_and_wait();
     if (r == 3) given_up.wait();
     const ArrivesAtEnd tell(given_up);
     if (r == 1) {

@@ -5,14 +5,13 @@
 #include "backends/cuda/cuda_backend.h"
 #include "flight/flight_recorder.h"
 #include "flight/postmortem.h"
-#include "options/run_config.h"
 #include "profile/profile_report.h"
 #include "profile/step_profiler.h"
 #include "tests/base/error_expectation.h"
 #include "tests/base/scratch_directory.h"
 #include "tests/comm/thread_channels.h"
 #include "tests/cuda/cuda_fixture.h"
-#include "tests/programs/tiny_model.h"
+#include "tests/programs/tiny_training.h"
 
 namespace tessera::cuda {
 namespace {
@@ -34,13 +33,7 @@ class CudaWatchingRanks : public CudaTest {
     }
   }
   static ProgramOptions sharded() {
-    RunConfig config;
-    config.sharding_strategy = "full_shard";
-    config.max_context_width = kTokens;
-    ProgramOptions options = tiny_programs(kGlobalBatch, kTokens, DType::kF32);
-    options.parallelism = make_parallelism(config, tiny_model(), 2, 2);
-    options.batch = options.validation_batch = kGlobalBatch / options.parallelism.data_ranks();
-    return options;
+    return spread_programs({.world = 2}, tiny_model(), kGlobalBatch, kTokens, DType::kF32);
   }
 };
 

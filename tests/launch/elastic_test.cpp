@@ -317,7 +317,8 @@ TEST_P(Elastic, ANewcomerThatDoesNotReachTheOthersLeaves) {
 
 // While it finds node 0 of the round out of its reach, others come and go.
 TEST_P(Elastic, ANewcomerBehindAFirewallDisturbsNobody) {
-  const Words words = job("1:2", kAlone) + Words{"train", "on_term", "143", "print"} +
+  const Words words = job("1:2", cat(kAlone, ",join_timeout=600")) +
+                      Words{"train", "on_term", "143", "print"} +
                       Words{"%RANK/%WORLD_SIZE round %TESSERA_ATTEMPT %PID", "hang"};
   const pid_t a = start_first(words);
   wait_for_round("a", 1, 0);

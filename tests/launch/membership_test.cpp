@@ -298,6 +298,24 @@ TEST_P(MembershipSuite, AStandbyTakesOver) {
   expect_one({survivor.get(), waiting.get()}, 1, 2);
 }
 
+TEST_P(MembershipSuite, OneThatDidNotReachTheOthersComesWhereTheyAreTooFew) {
+  auto all = nodes(2, settings(2, 2));
+  auto rounds = join_all(all);
+  auto cut_off = settings(2, 2);
+  std::atomic<int> tried = 0;
+  cut_off.require_reach = [&](const Endpoint&) {
+    ++tried;
+    throw CommError("no route");
+  };
+  auto standby = node(cut_off);
+  auto waiting = standby->join();
+  EXPECT_TRUE(comes_true([&] { return tried > 0; }));
+  const size_t lost = rounds[0].node_rank == 0 ? 1 : 0;
+  all.erase(all.begin() + static_cast<std::ptrdiff_t>(lost));
+  auto survivor = all[0]->join({false, {1}});
+  expect_one({survivor.get(), waiting.get()}, 1, 2);
+}
+
 TEST_P(MembershipSuite, SurvivorsHaveTheirPlacesBeforeStandbys) {
   const auto s = settings(1, 2);
   auto all = nodes(2, s);

@@ -303,6 +303,7 @@ TEST(RunOptions, RendezvousSettingsAndStreams) {
   EXPECT_EQ(o.tee.of(2), 0);
   EXPECT_TRUE(o.redirects.is_empty());
   EXPECT_EQ(parse({"--log_dir=logs", "train"}).redirects.of(5), 3);
+  EXPECT_TRUE(parse({"--log_dir", "", "train"}).redirects.is_empty());
 }
 
 TEST(RunOptions, Refusals) {
@@ -317,6 +318,8 @@ TEST(RunOptions, Refusals) {
         Case{{"--num_layers=2", "train"}, "of run. Options of the worker come after its command"},
         Case{{"--=x", "train"}, "'--=x' has no name"},
         Case{{"--nnodes"}, "--nnodes needs a value (N[:M])"},
+        Case{{"--nnodes", "--help"}, "--nnodes needs a value (N[:M])"},
+        Case{{"-m=x", "train"}, "-m: tessera runs no Python modules"},
         Case{{"--nnodes=0", "x"}, "--nnodes must be a number from 1 to 65536: it is '0'"},
         Case{{"--nnodes=4:1", "x"}, "the least number of nodes comes first"},
         Case{{"--nnodes=1:4", "x"}, "--nnodes=1:4 needs --rdzv_backend c10d or etcd"},

@@ -42,7 +42,12 @@ class FetchedByAnother : public testing::Test {
         if (!comes_true([&] { return fs::exists(scratch_ / "told"); })) ::_exit(2);
         if (dies) ::kill(::getpid(), SIGKILL);
       });
-      fetch();
+      try {
+        fetch();
+      } catch (const std::exception& error) {
+        std::fprintf(stderr, "%s\n", error.what());
+        ::_exit(3);
+      }
       ::_exit(read_file(path_) == content_ ? 0 : 1);
     }
     ASSERT_TRUE(comes_true([&] { return fs::exists(scratch_ / "holds"); }));

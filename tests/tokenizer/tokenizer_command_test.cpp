@@ -108,6 +108,9 @@ TEST_F(TokenizerCommand, WrongCommandLinesAreUsageErrors) {
   expect_error<UsageError>("--tokenizer is required", {"info"});
   expect_error<UsageError>("--tokenizer needs a value", {"info", "--tokenizer"});
   expect_error<UsageError>("--tokenizer is required", {"info", "--tokenizer="});
+  expect_error<UsageError>("--tokenizer is required", {"info", "--tokenizer", ""});
+  expect_error<UsageError>("--output needs a value",
+                           {"train", "--input", kCorpus, "--output", "--help"});
   expect_error<UsageError>("given twice", {"info", "--tokenizer=byte", "--tokenizer", "byte"});
   expect_error<UsageError>("the tokenizer is given by --tokenizer",
                            {"info", "--tokenizer", "byte", "here.txt"});
