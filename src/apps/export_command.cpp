@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "base/interruption.h"
 #include "base/local_output.h"
-#include "base/log.h"
 #include "checkpoint/checkpoint.h"
 #include "generate/trained_model.h"
 #include "models/build_model.h"
@@ -16,7 +15,6 @@
 #include "weights/gguf_export.h"
 #include "weights/model_export.h"
 #include "weights/open_checkpoint.h"
-#include "weights/trained_tokenizer.h"
 
 namespace tessera {
 namespace fs = std::filesystem;
@@ -148,12 +146,9 @@ int export_command(std::span<const std::string> arguments) {
   const TrainedModel trained = open_trained_model(found ? found->string() : name, config,
                                                   tokenizer_to_write(parsed, record));
   check_adapter_options(parsed, trained.model);
-  if (parsed.is_given("tokenizer") && !trained.tokenizer.empty() && trained.record) {
-    const std::string other =
-        other_tokenizer_text(masked_url(config.tokenizer), *load_tokenizer(trained.tokenizer),
-                             trained.path, *trained.record);
-    if (!other.empty()) TESSERA_WARN(other);
-  }
+  if (parsed.is_given("tokenizer") && !trained.tokenizer.empty())
+    warn_of_other_tokenizer(masked_url(config.tokenizer), *load_tokenizer(trained.tokenizer),
+                            trained);
   const std::string chat =
       parsed.is_given("chat_template") ? config.chat_template : trained.chat_template;
   catch_interruptions("nothing will be left of the model");

@@ -22,7 +22,6 @@
 #include "models/build_model.h"
 #include "planning/host_memory.h"
 #include "remote/url.h"
-#include "weights/trained_tokenizer.h"
 
 namespace tessera {
 namespace {
@@ -235,11 +234,7 @@ int generate_command(std::span<const std::string> arguments) {
   auto tokenizer = load_tokenizer_for(model.tokenizer, model.model.vocab_size);
   choose_device(parsed);
   log_messages(parsed);
-  if (given && model.record) {
-    const std::string other =
-        other_tokenizer_text(masked_url(config.tokenizer), *tokenizer, model.path, *model.record);
-    if (!other.empty()) TESSERA_WARN(other);
-  }
+  if (given) warn_of_other_tokenizer(masked_url(config.tokenizer), *tokenizer, model);
 
   const Prompts prompts = read_prompts(parsed);
   const std::optional<ChatTemplate> chat = find_chat(parsed, model, *tokenizer);

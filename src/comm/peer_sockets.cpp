@@ -79,10 +79,13 @@ FileDescriptor connect_to_unix(const std::string& name, Deadline deadline) {
   UnixAddress address(name);
   while (::connect(socket.get(), address.get(), address.size()) != 0) {
     if (errno == EINTR) continue;
+    const int error = errno;
+    const std::string text =
+        cat(std::strerror(error),
+            "; ranks that do not share a network namespace need different host ids");
+    if (error == ECONNREFUSED) throw ConnectionRefusedError(text);
     // The queue of those who wait to be accepted is full.
-    if (errno != EAGAIN || Clock::now() >= deadline)
-      throw CommError(cat(std::strerror(errno),
-                          "; ranks that do not share a network namespace need different host ids"));
+    if (error != EAGAIN || Clock::now() >= deadline) throw CommError(text);
     ::poll(nullptr, 0, 1);
   }
   return socket;
@@ -168,10 +171,10 @@ class PeerConnector {
   void check_listens(int rank) const {
     try {
       open_connection(peers_[static_cast<size_t>(rank)], Clock::now() + kPatience);
-    } catch (const CommError& error) {
-      if (std::string_view(error.what()).starts_with(std::strerror(ECONNREFUSED)))
-        throw CommError(cat("rank ", rank, " was lost: its process has ended before it connected",
-                            refused_text()));
+    } catch (const ConnectionRefusedError&) {
+      throw CommError(cat("rank ", rank, " was lost: its process has ended before it connected",
+                          refused_text()));
+    } catch (const CommError&) {
     }
   }
 

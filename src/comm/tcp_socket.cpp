@@ -221,6 +221,7 @@ FileDescriptor connect_to(const Endpoint& endpoint, Deadline deadline) {
     if (error == 0) return socket;
   }
   check_descriptors(error);
+  if (error == ECONNREFUSED) throw ConnectionRefusedError(std::strerror(error));
   throw CommError(std::strerror(error));
 }
 

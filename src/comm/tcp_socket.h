@@ -51,6 +51,11 @@ struct DescriptorsError : CommError {
   using CommError::CommError;
 };
 
+// Nobody listens at the other end.
+struct ConnectionRefusedError : CommError {
+  using CommError::CommError;
+};
+
 // A listening socket, bound to one address of `host`; "" means every interface. Port 0: any free
 // one, see local_port(). Not passed on to programs that are started. AddressInUseError,
 // DescriptorsError; CommError for every other failure, for example a host that is not this one.
@@ -58,7 +63,8 @@ FileDescriptor listen_on(const Endpoint& endpoint);
 int local_port(const FileDescriptor& socket);
 
 // One attempt to connect to each address of the host, until the deadline. Non-blocking afterwards,
-// without delay of small messages. DescriptorsError; CommError with the reason.
+// without delay of small messages. DescriptorsError, ConnectionRefusedError; CommError with the
+// reason.
 FileDescriptor connect_to(const Endpoint& endpoint, Deadline deadline);
 
 // All bytes, or CommError: "the connection was closed", "no answer in time", or the system's

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "base/shallow_json.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/places.h"
@@ -19,6 +20,7 @@
 #include "weights/checkpoint_parameters.h"
 #include "weights/model_export.h"
 #include "weights/model_weights.h"
+#include "weights/trained_tokenizer.h"
 
 namespace tessera {
 namespace fs = std::filesystem;
@@ -143,6 +145,13 @@ TrainedModel open_trained_model(const std::string& name, const RunConfig& option
   }
   throw UserError(cat("there is no complete checkpoint in '", name,
                       "', and it is no Hugging Face model of this machine"));
+}
+
+void warn_of_other_tokenizer(const std::string& name, const Tokenizer& tokenizer,
+                             const TrainedModel& model) {
+  if (!model.record) return;
+  const std::string other = other_tokenizer_text(name, tokenizer, model.path, *model.record);
+  if (!other.empty()) TESSERA_WARN(other);
 }
 
 }  // namespace tessera

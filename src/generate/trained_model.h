@@ -10,6 +10,7 @@
 #include "models/model_config.h"
 #include "options/run_config.h"
 #include "options/run_record.h"
+#include "tokenizer/tokenizer.h"
 
 namespace tessera {
 
@@ -34,5 +35,9 @@ struct TrainedModel {
 // own. UserError: there is none, it is damaged, or what is there does not fit together.
 TrainedModel open_trained_model(const std::string& name, const RunConfig& options,
                                 const std::optional<std::string>& tokenizer = {});
+
+// Warns where the one that --tokenizer put in that place, `name` for people, makes other ids.
+void warn_of_other_tokenizer(const std::string& name, const Tokenizer& tokenizer,
+                             const TrainedModel& model);
 
 }  // namespace tessera

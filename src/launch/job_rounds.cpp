@@ -1,9 +1,6 @@
 #include "launch/job_rounds.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <string_view>
 #include <thread>
 
 #include "base/log.h"
@@ -36,8 +33,7 @@ std::string reachable_host(const RunOptions& options) {
 void require_reach(const Endpoint& store) {
   try {
     connect_to(store, steady_clock::now() + kReach);
-  } catch (const CommError& error) {
-    if (error.what() != std::string_view(std::strerror(ECONNREFUSED))) throw;
+  } catch (const ConnectionRefusedError&) {
   }
 }
 

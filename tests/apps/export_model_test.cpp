@@ -6,11 +6,6 @@ namespace {
 
 class ExportModel : public ProgramTest {
  protected:
-  ProgramResult ok(const Words& words) {
-    ProgramResult result = run(words);
-    EXPECT_EQ(result.status, 0) << result.err;
-    return result;
-  }
   void make_model() {
     ok(train({"--max_steps", "2", "--checkpoint_dir", "ckpt", "--threads", "1"}));
     ok({"export", "ckpt", "model"});

@@ -8,11 +8,6 @@ namespace {
 
 class Export : public ProgramTest {
  protected:
-  ProgramResult ok(const Words& words) {
-    ProgramResult result = run(words);
-    EXPECT_EQ(result.status, 0) << result.err;
-    return result;
-  }
   static Words ranks(int count, const Words& words) {
     return Words{"run", "--standalone", "--nproc_per_node", cat(count)} + words;
   }

@@ -81,11 +81,6 @@ TEST_F(GenerateCommand, ContinuesAText) {
 
 // Context, ends of a text and begin of a prompt are those of the model that it was made of.
 TEST_F(GenerateCommand, ContinuesATunedModelAsItsExport) {
-  auto ok = [&](const Words& words) {
-    ProgramResult result = run(words);
-    EXPECT_EQ(result.status, 0) << result.err;
-    return result.out;
-  };
   ok(train({"--max_steps", "60", "--lr_decay_iters", "60", "--max_context_width", "64",
             "--checkpoint_dir", "ckpt"}));
   ok({"export", "ckpt", "model"});
@@ -93,7 +88,8 @@ TEST_F(GenerateCommand, ContinuesATunedModelAsItsExport) {
   const std::string prompt = "the quick brown fox jumps over the lazy d";  // more than 16 tokens
   auto likeliest = [&](const std::string& model, const std::string& text) {
     return ok({"generate", model, "--prompt", text, "--temperature", "0", "--max_new_tokens", "20",
-               "--bf16", "0"});
+               "--bf16", "0"})
+        .out;
   };
   std::string rows;
   for (int i = 0; i < 100; ++i) rows += "{\"text\": \"the quick\"}\n";

@@ -148,6 +148,13 @@ class ProgramTest : public testing::Test {
     return result;
   }
 
+  // One that must succeed.
+  ProgramResult ok(const Words& words) {
+    ProgramResult result = run(words);
+    EXPECT_EQ(result.status, 0) << result.err;
+    return result;
+  }
+
   // Losses of a metrics file as written there.
   Words losses(const std::string& file) const {
     Words found;
